@@ -4,6 +4,7 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/temporary.ts"],
+    setupFiles: ["test/support/properties.ts"],
     // The core uses every core; test files in parallel would only slow each other down.
     fileParallelism: false,
     testTimeout: 120_000,

@@ -30,6 +30,14 @@ if(NOT NLAC_CUDART OR NOT EXISTS "${NLAC_CUDA_INCLUDE}/cuda_runtime.h")
     "${NLAC_CUDART}. Run `npx nlac setup --cuda`.")
 endif()
 
+# Ranks on GPUs communicate by NCCL, whose functions are in libtorch_cuda. Without its headers only one GPU can train.
+find_path(NLAC_NCCL_INCLUDE nccl.h NO_DEFAULT_PATH PATHS "${nlac_site}/nvidia/nccl/include" "$ENV{NCCL_HOME}/include"
+  "${NLAC_CUDA_INCLUDE}" /usr/include)
+if(NOT NLAC_NCCL_INCLUDE)
+  message(STATUS "no nccl.h beside torch; left out")
+  set(NLAC_NCCL_INCLUDE "")
+endif()
+
 execute_process(COMMAND "${NLAC_NVCC}" --list-gpu-arch OUTPUT_VARIABLE nlac_known_archs RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${NLAC_NVCC} does not run.")

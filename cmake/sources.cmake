@@ -10,7 +10,17 @@ set(nlac_fuzzed_sources
   native/core/io/tensor_entry.cc
   native/core/model/config.cc
   native/core/model/config_gguf.cc
-  native/core/model/config_json.cc)
+  native/core/model/config_json.cc
+  native/core/model/config_rope.cc
+  native/core/model/config_section.cc
+  native/core/model/families.cc
+  native/core/model/families/gemma3.cc
+  native/core/model/families/llama.cc
+  native/core/model/families/mistral.cc
+  native/core/model/families/olmo3.cc
+  native/core/model/families/qwen.cc
+  native/core/model/families/qwen3_5.cc
+  native/core/model/families/smollm3.cc)
 # Needs no torch: what the sanitizers build.
 set(nlac_plain_sources
   ${nlac_fuzzed_sources}
@@ -20,13 +30,16 @@ set(nlac_plain_sources
   native/core/replay/sum_tree_kernels.cc
   native/core/replay/tree_file.cc
   native/core/generate/block_pool.cc
-  native/core/generate/grammar.cc)
+  native/core/generate/grammar.cc
+  native/core/generate/state_pool.cc)
 set(nlac_cpu_sources
+  native/core/cpu/bf16_amx.cc
   native/core/cpu/bf16_attention.cc
   native/core/cpu/bf16_elementwise.cc
   native/core/cpu/bf16_kernels.cc
   native/core/cpu/bf16_linear.cc
   native/core/cpu/bf16_products.cc
+  native/core/cpu/delta_kernels.cc
   native/core/cpu/gemm.cc
   native/core/cpu/kernels.cc
   native/core/cpu/tensors.cc)
@@ -34,6 +47,7 @@ set(nlac_loss_sources
   native/core/loss/linear_loss.cc
   native/core/loss/mixed_products.cc
   native/core/loss/plan.cc
+  native/core/loss/preference.cc
   native/core/loss/products.cc
   native/core/loss/row_kernels.cc
   native/core/loss/rows.cc
@@ -44,14 +58,24 @@ set(nlac_optim_sources
 set(nlac_model_sources
   native/core/model/adapter.cc
   native/core/model/attention.cc
+  native/core/model/attention_part.cc
+  native/core/model/classifier.cc
   native/core/model/cuda_inference.cc
   native/core/model/decoder.cc
+  native/core/model/delta_part.cc
+  native/core/model/delta_rule.cc
   native/core/model/elementwise.cc
   native/core/model/export_weights.cc
+  native/core/model/feed_forward.cc
+  native/core/model/gated_delta.cc
   native/core/model/kv_store.cc
+  native/core/model/layer.cc
   native/core/model/linear.cc
   native/core/model/load_weights.cc
+  native/core/model/parameters.cc
   native/core/model/rope.cc
+  native/core/model/short_convolution.cc
+  native/core/model/state_store.cc
   native/core/model/weights.cc)
 set(nlac_generate_sources
   native/core/generate/cuda_draw.cc
@@ -60,6 +84,9 @@ set(nlac_generate_sources
   native/core/generate/engine_draw.cc
   native/core/generate/logit_kernels.cc
   native/core/generate/sample.cc)
+set(nlac_ranks_sources
+  native/core/ranks/rank_group.cc
+  native/core/ranks/shard_layout.cc)
 set(nlac_learner_sources
   native/core/learner/arguments.cc
   native/core/learner/checkpoint.cc
@@ -67,7 +94,9 @@ set(nlac_learner_sources
   native/core/learner/learner.cc
   native/core/learner/losses.cc
   native/core/learner/micro_batches.cc
-  native/core/learner/optimization.cc)
+  native/core/learner/optimization.cc
+  native/core/learner/preferences.cc
+  native/core/learner/sharding.cc)
 set(nlac_pch_sources native/core/pch.cc)
 set(nlac_loader_sources native/loader/loader.cc)
 set(nlac_binding_sources
@@ -78,6 +107,7 @@ set(nlac_binding_sources
   native/binding/learner_arguments.cc
   native/binding/learner_binding.cc
   native/binding/learner_results.cc
+  native/binding/ranks_binding.cc
   native/binding/sampler_binding.cc
   native/binding/tensor_binding.cc
   native/binding/worker.cc)
@@ -104,7 +134,8 @@ set(nlac_test_replay_sources
   native/test/core/replay/sum_tree_math_test.cc
   native/test/core/replay/sum_tree_test.cc)
 set(nlac_test_block_pool_sources
-  native/test/core/generate/block_pool_test.cc)
+  native/test/core/generate/block_pool_test.cc
+  native/test/core/generate/state_pool_test.cc)
 set(nlac_test_grammar_sources
   native/test/core/generate/grammar_test.cc)
 set(nlac_test_binding_sources
@@ -116,6 +147,7 @@ set(nlac_test_loss_sources
   native/test/core/loss/linear_loss_precision_test.cc
   native/test/core/loss/linear_loss_test.cc
   native/test/core/loss/plan_test.cc
+  native/test/core/loss/preference_test.cc
   native/test/core/loss/products_test.cc
   native/test/core/loss/rows_test.cc
   native/test/core/loss/soft_q_test.cc
@@ -129,16 +161,24 @@ set(nlac_test_model_sources
   native/test/core/model/attention_test.cc
   native/test/core/model/config_test.cc
   native/test/core/model/decoder_test.cc
+  native/test/core/model/gated_delta_test.cc
   native/test/core/model/kernels_test.cc
+  native/test/core/model/qwen3_5_test.cc
   native/test/core/model/weights_test.cc)
 set(nlac_test_generate_sources
   native/test/core/generate/engine_calls_test.cc
+  native/test/core/generate/engine_states_test.cc
   native/test/core/generate/engine_test.cc
   native/test/core/generate/sample_test.cc)
+set(nlac_test_ranks_sources
+  native/test/core/ranks/rank_group_test.cc
+  native/test/core/ranks/shard_layout_test.cc)
 set(nlac_test_learner_sources
   native/test/core/learner/adapter_test.cc
   native/test/core/learner/checkpoint_test.cc
+  native/test/core/learner/preferences_test.cc
   native/test/core/learner/scoring_test.cc
+  native/test/core/learner/sharding_test.cc
   native/test/core/learner/soft_q_test.cc
   native/test/core/learner/surrogate_test.cc
   native/test/core/learner/training_test.cc)

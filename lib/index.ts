@@ -6,7 +6,27 @@
 // The declarations of what has dispose() name Disposable, which a project's own target may lack.
 /// <reference lib="esnext.disposable" preserve="true" />
 
+export {
+  type ServeAndTrainOptions,
+  serveAndTrain,
+  type TrainingServer,
+} from "./agents/serve-and-train.ts";
+export { listVersions, rollBackVersion, type Version } from "./agents/versions.ts";
+export {
+  type ArcherConfig,
+  type ArcherConfigInput,
+  type ArcherOptions,
+  trainArcher,
+} from "./algorithms/archer.ts";
+export {
+  type CritiqueGrpoConfig,
+  type CritiqueGrpoConfigInput,
+  type CritiqueGrpoOptions,
+  trainCritiqueGrpo,
+} from "./algorithms/critique-grpo.ts";
+export { type DpoConfig, type DpoConfigInput, type DpoOptions, trainDpo } from "./algorithms/dpo.ts";
 export { type GrpoConfig, type GrpoConfigInput, type GrpoOptions, trainGrpo } from "./algorithms/grpo.ts";
+export { type HopeConfig, type HopeConfigInput, type HopeOptions, trainHope } from "./algorithms/hope.ts";
 export {
   type NlacConfig,
   type NlacConfigInput,
@@ -22,6 +42,7 @@ export {
 } from "./algorithms/react.ts";
 export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "./algorithms/rft.ts";
 export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac.ts";
+export { type SftConfig, type SftConfigInput, type SftOptions, trainSft } from "./algorithms/sft.ts";
 export type { LearnerDType } from "./base/dtype.ts";
 export { type ErrorCode, NlacError } from "./base/errors.ts";
 export type { Progress } from "./display/progress.ts";
@@ -34,6 +55,7 @@ export type {
   CreateOptions,
   Heads,
   LearnerOptions,
+  RankConnection,
   ResumeOptions,
 } from "./learner/options.ts";
 export type { Grammar } from "./model/grammar.ts";
@@ -43,8 +65,17 @@ export type {
   GenerateOptions,
   GenerateRequest,
   Generation,
+  JudgedText,
   LanguageModel,
   PolicyGradientModel,
+  PreferenceLoss,
+  PreferenceLossOptions,
+  PreferenceModel,
+  PreferenceOptions,
+  PreferencePair,
+  PreferenceResult,
+  RewardModel,
+  RewardText,
   ScoredText,
   SoftQModel,
   SoftQOptions,
@@ -61,30 +92,40 @@ export type {
 } from "./model/language-model.ts";
 export type { ModelInfo } from "./native/addon.ts";
 export type { Player } from "./playing/batches.ts";
+export { bestOfPlayer } from "./playing/best-of-player.ts";
 export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./playing/collect.ts";
 export { type EvaluateOptions, type Evaluation, evaluate } from "./playing/evaluate.ts";
 export { noopPlayer } from "./playing/noop-player.ts";
 export { servicePlayer } from "./playing/service-player.ts";
+export { DistributedLearner } from "./ranks/distributed-learner.ts";
+export { joinRanks, type Ranks } from "./ranks/join.ts";
+export { type RankPlace, rankPlace } from "./ranks/place.ts";
+export type { LearnerSource } from "./ranks/protocol.ts";
+export { serveRank } from "./ranks/serve-rank.ts";
 export { defineRecipe, loadRecipe, type Recipe, type RecipeInput } from "./recipe/recipe.ts";
 export {
   type RecipeResult,
   type ResumeRunOptions,
   resumeRun,
   type TrainRecipeOptions,
+  trainOrResume,
   trainRecipe,
 } from "./recipe/train-recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
+export type { DrawsRecord, ProbeRecord, SampleRecord, TokenRecord } from "./run/samples.ts";
 export {
   type Checkpoint,
   type MemoryRun,
   memoryRun,
-  type SampleRecord,
   type TrainingResult,
   type TrainingRun,
 } from "./run/training-run.ts";
-export type { ServedModel } from "./serve/conversation-cache.ts";
-export { type ServeOptions, type Server, serve } from "./serve/server.ts";
+export type { Admission, ServedModel } from "./serve/conversation-cache.ts";
+export type { Redact } from "./serve/redact.ts";
+export type { Scope } from "./serve/scopes.ts";
+export { type Extension, type ServeOptions, type Server, serve } from "./serve/server.ts";
+export type { QueueLimits, ReportedRow, ReportedRun, RunEvent, Sink } from "./sinks/sink.ts";
 export type { Interval } from "./statistics/intervals.ts";
 export { passHatK, type TaskTrials } from "./statistics/pass-k.ts";
 export {

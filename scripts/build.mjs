@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Compiles lib/ to dist/ with tsc, copies the page's script, and expands types that are inferred
+// Compiles lib/ to dist/ with tsc, copies the report's script, bundles the dashboard's page, and expands types that are inferred
 // from schemas in the declarations, each field with its comment. Editors would otherwise show no
 // help for recipe fields.
 //   node scripts/build.mjs [--out DIRECTORY]
@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import ts from "typescript";
+import { bundleDash } from "./bundle-dash.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { out } = parseArgs({ options: { out: { type: "string" } } }).values;
@@ -23,6 +24,7 @@ const { diagnostics } = program.emit(undefined, undefined, undefined, false, {
 report([...ts.getPreEmitDiagnostics(program), ...diagnostics]);
 const script = "report/browser/episodes.js";
 cpSync(join(root, "lib", script), join(config.options.outDir, script));
+await bundleDash(join(config.options.outDir, "dash", "assets"));
 
 function report(faults) {
   if (faults.length === 0) return;

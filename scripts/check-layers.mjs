@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// Checks the import rules: imports go to lower layers only, algorithms do not import each other,
-// one folder loads .node files, the core does not use Node or the binding, and .cu files do not use
-// torch.
+// Checks the import rules: imports go to lower layers only and form no cycles, algorithms do not
+// import each other, one folder loads .node files, the core does not use Node or the binding, and
+// .cu files do not use torch. Imports of types count like others: they too must be read first.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,15 +15,16 @@ const LAYERS = [
   ["hub", "ops"],
   ["model"],
   ["episodes", "learner", "prompts"],
-  ["replay", "services"],
+  ["ranks", "replay", "services"],
   ["environments", "playing", "run", "serve"],
-  ["roles"],
+  ["roles", "sinks"],
   ["training"],
   ["algorithms"],
   ["recipe"],
+  ["agents"],
   ["estimate", "bench"],
   ["compare"],
-  ["report"],
+  ["report", "dash"],
   ["cli", "index.ts"],
 ];
 
@@ -31,26 +32,25 @@ const LAYERS = [
 export function checkLayers(root) {
   const faults = [];
   const lib = join(root, "lib");
-  const room = (file) => relative(lib, file).split("/")[0];
-  const layer = (file) => LAYERS.findIndex((rooms) => rooms.includes(room(file)));
+  const folderOf = (file) => relative(lib, file).split("/")[0];
+  const layer = (file) => LAYERS.findIndex((folders) => folders.includes(folderOf(file)));
   const graph = new Map();
-  for (const file of walk(lib, /\.ts$/)) {
+  for (const file of walk(lib, /\.tsx?$/)) {
     const name = relative(root, file);
     const text = withoutComments(readFileSync(file, "utf8"));
     if (layer(file) < 0)
       faults.push(`${name}: belongs to no layer; add it to LAYERS in scripts/check-layers.mjs`);
-    const values = [];
-    for (const { target, typeOnly } of imports(text, file)) {
+    const targets = imports(text, file);
+    for (const target of targets) {
       const to = relative(root, target);
       if (!existsSync(target)) faults.push(`${name}: imports ${to}, which does not exist`);
       if (layer(target) > layer(file)) faults.push(`${name}: imports ${to}, a layer above its own`);
-      if (layer(target) === layer(file) && room(target) !== room(file))
-        faults.push(`${name}: imports ${to}, another room of its layer`);
+      if (layer(target) === layer(file) && folderOf(target) !== folderOf(file))
+        faults.push(`${name}: imports ${to}, another folder of its layer`);
       if (name.startsWith("lib/algorithms/") && to.startsWith("lib/algorithms/"))
         faults.push(`${name}: an algorithm imports another (${to})`);
-      if (!typeOnly) values.push(target);
     }
-    graph.set(file, values);
+    graph.set(file, targets);
     if (
       !name.startsWith("lib/native/") &&
       /\bprocess\.dlopen\b|\bcreateRequire\b|["'`][^"'`]*\.node["'`]/.test(text)
@@ -91,26 +91,18 @@ function withoutComments(text) {
   return text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/^\s*\/\/.*$/gm, "");
 }
 
+/** The files that `text` imports or re-exports by a relative path. */
 function imports(text, file) {
-  const found = [];
-  const add = (specifier, typeOnly) => {
-    if (specifier.startsWith("."))
-      found.push({ target: normalize(join(dirname(file), specifier)), typeOnly });
-  };
-  for (const [, kind, what, specifier] of text.matchAll(
-    /\b(import|export)\b([^;"'()]*?)\bfrom\s*["']([^"']+)["']/g,
-  ))
-    add(specifier, /^\s*type\b/.test(what) || (kind === "import" && onlyTypes(what)));
-  for (const [, specifier] of text.matchAll(/\bimport\s*\(?\s*["']([^"']+)["']/g)) add(specifier, false);
-  return found;
+  const specifiers = [
+    ...text.matchAll(/\b(?:import|export)\b[^;"'()]*?\bfrom\s*["']([^"']+)["']/g),
+    ...text.matchAll(/\bimport\s*\(?\s*["']([^"']+)["']/g),
+  ].map(([, specifier]) => specifier);
+  return specifiers
+    .filter((specifier) => specifier.startsWith("."))
+    .map((specifier) => normalize(join(dirname(file), specifier)));
 }
 
-/** `import { type A, type B }` imports no values either. */
-function onlyTypes(what) {
-  const names = /^\s*\{([^}]*)\}\s*$/.exec(what)?.[1];
-  return names?.split(",").every((name) => name.trim() === "" || name.trim().startsWith("type ")) ?? false;
-}
-
+/** Each cycle of imports, as the path from a file back to it. */
 function cycles(graph) {
   const found = [];
   const state = new Map();

@@ -1,26 +1,26 @@
 #!/bin/bash
-# Everything that needs a GPU, on a CUDA machine whose python3 has torch 2.11: builds the CUDA addon, runs the tests on
-# it, the benchmarks, and compute-sanitizer over the kernels' tests, and closes with a table of what passed.
-#   scripts/gpu-check.sh                 all of it
+# Runs everything that needs a GPU, on a CUDA machine whose python3 has torch 2.11: builds the CUDA addon, runs the
+# tests on it, the benchmarks, and compute-sanitizer over the kernels' tests. Prints a table of the results at the end.
+#   scripts/gpu-check.sh                 all steps
 #   scripts/gpu-check.sh build tests     some steps, of: build tests losses generation ema adamw sampler
 #                                        sanitizer
-# Where there is no Node, the addon, the TypeScript tests and the benchmarks are left out. What ends early, too, leaves
-# its log and the table of the steps before.
+# Without Node, the addon, the TypeScript tests and the benchmarks are skipped. A run that is interrupted leaves its log
+# and the table of the finished steps.
 # Environment:
-#   NODE             the node to use, where PATH has none
-#   PYTHON           the Python with torch and the peers, what `scripts/peers.sh cuda` makes say; default python3. A peer
-#                    it lacks is a row that says so.
-#   NLAC_OFFLINE=1   download nothing: node_modules, libtorch and nvcc must be there
-#   NLAC_GPU_OUT     where the log, the table and the benchmarks' reports go; default build/gpu-check
+#   NODE             the node to use if PATH has none
+#   PYTHON           the Python with torch and the peers that `scripts/peers.sh cuda` installs; default python3. A row
+#                    says so if its peer is missing.
+#   NLAC_OFFLINE=1   download nothing: node_modules, libtorch and nvcc must be present
+#   NLAC_GPU_OUT     directory of the log, the table and the benchmarks' reports; default build/gpu-check
 #   NLAC_BENCH       options of the benchmarks; default --trials 1
-#   NLAC_STEP_LIMIT  seconds that a step may take; default 540
+#   NLAC_STEP_LIMIT  timeout of a step in seconds; default 540
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out="${NLAC_GPU_OUT:-build/gpu-check}"
 mkdir -p "$out" && out="$(cd "$out" && pwd)"
 log="$out/gpu-check.log" table="$out/gpu-check.txt"
 node="${NODE:-node}"
-# What is started by its "#!/usr/bin/env node" finds the same one.
+# Programs that start with "#!/usr/bin/env node" use the same node.
 case "$node" in */*) PATH="$(cd "$(dirname "$node")" && pwd):$PATH" ;; esac
 python="${PYTHON:-python3}"
 limit="${NLAC_STEP_LIMIT:-540}"
@@ -30,12 +30,12 @@ gpu_cases='--test-case=*cuda*,*gpu*'
 
 has_node() { command -v "$node" >/dev/null; }
 
-# Runs a program, for as long as is left of the step.
+# Runs a program within the remaining time of the step.
 within() { timeout --kill-after=10 $((limit - SECONDS > 0 ? limit - SECONDS : 1)) "$@"; }
 
 nlac() { within "$node" --import jiti/register lib/cli/main.ts "$@"; }
 
-# The test programs that have cases of a GPU.
+# The test programs with GPU cases.
 programs() {
   local program
   for program in build/cuda/native/test/test_*; do

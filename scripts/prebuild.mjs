@@ -47,15 +47,31 @@ function newestSymbols(all) {
   return newest;
 }
 
+/** Writes build.json beside the addon in `target`, and returns it. */
+export async function describe(target, variant) {
+  const { TORCH_VERSION } = await importLib("native/libtorch");
+  const { ADDON_FILES } = await importLib("native/load");
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const digest = (name) =>
+    createHash("sha256")
+      .update(readFileSync(join(target, name)))
+      .digest("hex");
+  const build = {
+    ...{ nlac: version, torch: TORCH_VERSION, variant, nodeApi: 9 },
+    symbols: newestSymbols(ADDON_FILES.map((name) => readElf(join(target, name)).symbols)),
+    files: Object.fromEntries(ADDON_FILES.map((name) => [name, digest(name)])),
+  };
+  writeFileSync(join(target, "build.json"), `${JSON.stringify(build, null, 2)}\n`);
+  return build;
+}
+
 async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: { "any-system": { type: "boolean" }, help: { type: "boolean", short: "h" } },
   });
   if (values.help || positionals.length === 0) return console.log(HELP);
-  const { TORCH_VERSION } = await importLib("native/libtorch");
   const { ADDON_FILES } = await importLib("native/load");
-  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const platform = `${process.platform}-${process.arch}`;
   for (const variant of positionals) {
     if (variant !== "cpu" && variant !== "cuda") throw new Error(`unknown variant ${variant}`);
@@ -74,16 +90,7 @@ async function main() {
       ...ADDON_FILES.map((name) => join(target, name)),
     ]);
 
-    const digest = (name) =>
-      createHash("sha256")
-        .update(readFileSync(join(target, name)))
-        .digest("hex");
-    const build = {
-      ...{ nlac: version, torch: TORCH_VERSION, variant, nodeApi: 9 },
-      symbols: newestSymbols(ADDON_FILES.map((name) => readElf(join(target, name)).symbols)),
-      files: Object.fromEntries(ADDON_FILES.map((name) => [name, digest(name)])),
-    };
-    writeFileSync(join(target, "build.json"), `${JSON.stringify(build, null, 2)}\n`);
+    const build = await describe(target, variant);
     for (const name of ADDON_FILES) {
       chmodSync(join(target, name), 0o755);
       const faults = faultsOf(join(target, name), { anySystem: values["any-system"] });

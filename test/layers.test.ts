@@ -45,9 +45,9 @@ describe("check-layers", () => {
       /above/,
     ],
     [
-      "a room of the same layer",
+      "a folder of the same layer",
       { "lib/run/a.ts": 'import { x } from "../playing/b.ts";', "lib/playing/b.ts": "" },
-      /another room of its layer/,
+      /another folder of its layer/,
     ],
     [
       "an algorithm in another",
@@ -61,6 +61,20 @@ describe("check-layers", () => {
       "cycles",
       { "lib/run/a.ts": 'import { b } from "./b.ts";', "lib/run/b.ts": 'import { a } from "./a.ts";' },
       /^import cycle: lib\/run\/a.ts → lib\/run\/b.ts → lib\/run\/a.ts$/,
+    ],
+    [
+      "cycles through types and re-exports",
+      {
+        "lib/run/a.ts": 'export { b } from "./b.ts";',
+        "lib/run/b.ts": 'import type { C } from "./c.ts";',
+        "lib/run/c.ts": 'import { type A } from "./a.ts";',
+      },
+      /^import cycle: lib\/run\/a.ts → lib\/run\/b.ts → lib\/run\/c.ts → lib\/run\/a.ts$/,
+    ],
+    [
+      "a component's imports",
+      { "lib/dash/browser/a.tsx": 'import "../../cli/b.ts";', "lib/cli/b.ts": "" },
+      /above/,
     ],
     ["Node in the core", { "native/core/a.cc": "#include <node_api.h>" }, /never knows Node/],
     ["the binding in the core", { "native/core/a.h": '  #include "binding/convert.h"' }, /never knows Node/],

@@ -1,7 +1,7 @@
 /** What a project gets that installs nlac: the files of its tarball. */
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { copyFileSync, cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { copyFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -28,6 +28,13 @@ test("the tarball has what its pages link to, and nothing that makes npm build a
   for (const source of sources) expect(paths).toContain(source);
 });
 
+test("links of all pages lead to files and headings that exist", async () => {
+  const { checkLinks } = (await import(join(root, "scripts/check-links.mjs"))) as {
+    checkLinks: (root: string) => string[];
+  };
+  expect(checkLinks(root)).toEqual([]);
+});
+
 test("the launcher compiles a checkout once, and passes on what the command line says", () => {
   const checkout = mkdtempSync(join(tmpdir(), "nlac-checkout-"));
   try {
@@ -51,24 +58,27 @@ test("the launcher compiles a checkout once, and passes on what the command line
   }
 }, 300_000);
 
-/** A project that has nlac, zod and nothing else. */
+/** A project that has nlac, those of its dependencies that its declarations name, and nothing else. */
 const project = mkdtempSync(join(tmpdir(), "nlac-project-"));
 afterAll(() => rmSync(project, { recursive: true }));
 beforeAll(() => {
   const installed = join(project, "node_modules", "nlac");
   execFileSync(process.execPath, [join(root, "scripts", "build.mjs"), "--out", join(installed, "dist")]);
   copyFileSync(join(root, "package.json"), join(installed, "package.json"));
-  symlinkSync(join(root, "node_modules", "zod"), join(project, "node_modules", "zod"));
+  for (const name of ["hono", "zod"])
+    symlinkSync(join(root, "node_modules", name), join(project, "node_modules", name));
   write(join(project, "package.json"), JSON.stringify({ type: "module" }));
 });
 
 test("the pages' TypeScript compiles there", () => {
-  const examples = ["README.md", "docs/training.md", "docs/environments/your-own.md", "docs/comparing.md"]
+  const examples = ["README.md", ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })]
+    .filter((page) => page.endsWith(".md") && page !== "api.md")
+    .map((page) => (page === "README.md" ? page : join("docs", page)))
     .flatMap((page) => [...readFileSync(join(root, page), "utf8").matchAll(/^```ts\n(.*?)^```/gms)])
     .map(([, example]) => example!)
     .filter((example) => /^(import|export) /m.test(example) && !example.includes("…"))
     .map((example, i) => write(join(project, `example-${i}.ts`), example));
-  expect(examples.length).toBeGreaterThan(3);
+  expect(examples.length).toBeGreaterThan(12);
   // Node's own types would bring what the declarations must bring themselves.
   const flags = ["--ignoreConfig", "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022"];
   expect(tsc(project, ...flags, ...examples)).toBe("");

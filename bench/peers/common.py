@@ -24,6 +24,7 @@ LIMITS = {
     "avx2": ("avx2", "AVX2", "AVX2"),
     "avx512": ("avx512", "AVX512_CORE", "AVX512"),
     "avx512_bf16": ("avx512", "AVX512_CORE_BF16", "AVX512"),
+    "amx_bf16": ("avx512", "AVX512_CORE_AMX", "AVX512"),
 }
 if os.environ.get("NLAC_INSTRUCTION_SET"):
     names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")

@@ -8,6 +8,10 @@
  *   A_i = R_i - mean R                         "mean-only": Dr. GRPO (Liu et al., 2025)
  *   A_i = R_i - mean of the others' R          "leave-one-out": RLOO (Ahmadian et al., 2024)
  *
+ * With `credit: "turn"` each turn j has its own advantage A_ij instead: the same comparison of
+ * G_ij = Σ_{l >= j} γ^{l-j} r_il among the episodes of the group that have a turn j; with
+ * "turn-batch" these are then normalized over all turns of the iteration.
+ *
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t),  k_t = π_ref/π_θ - log(π_ref/π_θ) - 1
  *   L = -Σ_i Σ_t w_it ( min(ρ_t A_i, clip(ρ_t, 1 - clipLow, 1 + clipHigh) A_i) - β k_t )
  *
@@ -23,6 +27,9 @@
  *   0. If the chat history drops the reasoning of earlier turns, each turn is a sequence of its
  *   own, after the state in which it was generated.
  * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
+ * - Credit per turn is that of Ding et al. ("Empowering Multi-Turn Tool-Integrated Reasoning with
+ *   Group Turn Policy Optimization", 2025) without their shaped rewards: turns are compared by
+ *   index. A turn that no other episode of the group reached has an advantage of 0.
  * - An episode that failed by a fault of the environment or a service has no reward. It is left
  *   out, also of its group's statistics.
  * - Nothing is bootstrapped, because there are no values: a truncated episode counts with the
@@ -34,7 +41,7 @@ import { throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
 import {
@@ -48,12 +55,21 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
-import { deviation, mean } from "../statistics/mean.ts";
 import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
+import {
+  advantageKinds,
+  groupAdvantages,
+  groupMetrics,
+  groupsOf,
+  normalizations,
+  tokenWeights,
+  turnAdvantages,
+} from "../training/group-advantages.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireTasks } from "../training/requirements.ts";
+import { returnsFrom } from "../training/returns.ts";
 import {
   collectEpisodes,
   completionMetrics,
@@ -97,9 +113,16 @@ export const grpoConfig = z
      */
     batchSize: count.default(64),
     /** How advantages are computed from a group's rewards; see above. Default "std": GRPO's. */
-    advantage: z.enum(["std", "mean-only", "leave-one-out"]).default("std"),
+    advantage: z.enum(advantageKinds).default("std"),
+    /**
+     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch", the
+     * latter normalized over the iteration; see above. Default "episode": GRPO's.
+     */
+    credit: z.enum(["episode", "turn", "turn-batch"]).default("episode"),
+    /** γ per turn of the returns, if credit is per turn. Default 1. Ding et al.: below 1. */
+    discount: z.number().min(0).max(1).default(1),
     /** How token losses are averaged; see above. Default "sequence": GRPO's. */
-    normalization: z.enum(["sequence", "token", "constant"]).default("sequence"),
+    normalization: z.enum(normalizations).default("sequence"),
     /** The ratio is clipped below at 1 - clipLow. Default and Schulman et al., 2017: 0.2. */
     clipLow: z.number().min(0).max(1).default(0.2),
     /**
@@ -149,7 +172,8 @@ type State = z.infer<typeof stateSchema>;
 interface Sample {
   trajectory: Trajectory;
   texts: EpisodeText[];
-  advantage: number;
+  /** One per turn. */
+  advantages: number[];
 }
 
 /** State shared by the functions below. */
@@ -235,57 +259,34 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
 
 // -------------------------------------------------------------------------------------- advantages
 
-/** The usable episodes, each with its advantage. */
+/** The usable episodes, each with its advantages. */
 function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sample[] {
-  return groupsOf(trajectories, config.groupSize).flatMap((group) => {
-    const advantages = groupAdvantages(
-      group.map(({ reward }) => reward),
-      config.advantage,
-    );
-    return group.map((trajectory, i) => ({
+  const groups = groupsOf(trajectories, config.groupSize);
+  const advantages = advantagesOf(groups, config);
+  return groups.flatMap((group, g) =>
+    group.map((trajectory, i) => ({
       trajectory,
       texts: episodeTexts(trajectory),
-      advantage: advantages[i]!,
-    }));
-  });
+      advantages: advantages[g]![i]!,
+    })),
+  );
 }
 
-/** The groups, without episodes that have no reward or no policy tokens. */
-function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory[][] {
-  const groups: Trajectory[][] = [];
-  for (let start = 0; start < trajectories.length; start += size) {
-    const group = trajectories.slice(start, start + size);
-    groups.push(group.filter((trajectory) => !isFaulty(trajectory) && trajectory.turns.length > 0));
+/** Per group and episode, the advantages of its turns. */
+function advantagesOf(
+  groups: readonly (readonly Trajectory[])[],
+  { advantage, credit, discount }: GrpoConfig,
+): number[][][] {
+  if (credit !== "episode") {
+    const wholeBatch = credit === "turn-batch";
+    const returns = groups.map((group) => group.map((trajectory) => returnsFrom(trajectory, discount)));
+    return turnAdvantages(returns, advantage, wholeBatch);
   }
-  return groups;
-}
-
-/** Keeps a group of equal rewards from a division by 0. */
-const minDeviation = 1e-4;
-
-/** Advantages of a group's rewards; 0 for a group of one. */
-export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["advantage"]): number[] {
-  const n = rewards.length;
-  if (n < 2) return rewards.map(() => 0);
-  const average = mean(rewards);
-  // The mean of the others is (n · average - R) / (n - 1).
-  const scale = {
-    std: 1 / (deviation(rewards) + minDeviation),
-    "mean-only": 1,
-    "leave-one-out": n / (n - 1),
-  };
-  return rewards.map((reward) => (reward - average) * scale[kind]);
-}
-
-/** Names as in TRL. */
-function groupMetrics(trajectories: readonly Trajectory[], size: number): Record<string, number> {
-  const deviations = groupsOf(trajectories, size)
-    .map((group) => deviation(group.map(({ reward }) => reward)))
-    .filter((value) => !Number.isNaN(value));
-  return {
-    reward_std: mean(deviations),
-    frac_reward_zero_std: mean(deviations.map((value) => (value === 0 ? 1 : 0))),
-  };
+  return groups.map((group) => {
+    const rewards = group.map(({ reward }) => reward);
+    const advantages = groupAdvantages(rewards, advantage);
+    return group.map(({ turns }, i) => turns.map(() => advantages[i]!));
+  });
 }
 
 // ---------------------------------------------------------------------------------------- updating
@@ -323,10 +324,15 @@ async function update<Task>(
     config.normalization,
     environment.maxTurns * config.maxActionTokens,
   );
-  const texts = batch.flatMap(({ texts, advantage }, i) => {
+  const texts = batch.flatMap(({ texts, advantages: ofTurns }, i) => {
     let end = 0;
-    return texts.map(({ prompt, response }, j): SurrogateText => {
-      const advantages = new Array<number>(response.length).fill(advantage);
+    let turn = 0;
+    return texts.map(({ prompt, response, turns }, j): SurrogateText => {
+      const advantages: number[] = [];
+      for (const own of turns) {
+        while (advantages.length < own.end) advantages.push(ofTurns[turn]!);
+        turn++;
+      }
       const weight = weights[i]!.slice(end, end + response.length);
       end += response.length;
       return { prompt, response, weight, advantages, ...scored[drawn[i]!]![j]! };
@@ -349,32 +355,16 @@ async function update<Task>(
     stepPlace(state, config, updatesPerRound(config)),
     state,
   );
-  for (const { trajectory, texts, advantage } of batch.slice(0, run.samplesPerUpdate))
-    run.sample(episodeSample(model, state.updates, trajectory, texts, { advantage }));
+  for (const { trajectory, texts, advantages } of batch.slice(0, run.samplesPerUpdate)) {
+    const facts: Record<string, number | string> =
+      config.credit === "episode"
+        ? { advantage: advantages[0]! }
+        : { advantages: advantages.map((advantage) => advantage.toFixed(3)).join(" ") };
+    run.sample(episodeSample(model, state.updates, trajectory, texts, facts));
+  }
   return {
     ...surrogateMetrics(texts, results),
     ...stepped,
     "time/update": (performance.now() - started) / 1000,
   };
-}
-
-/**
- * Loss weights of a batch's tokens, from their masks (1 for policy tokens).
- * @param most tokens that the policy can generate in an episode
- */
-export function tokenWeights(
-  masks: readonly (readonly number[])[],
-  normalization: GrpoConfig["normalization"],
-  most: number,
-): number[][] {
-  const lengths = masks.map((mask) => mask.reduce((sum, one) => sum + one, 0));
-  const all = lengths.reduce((sum, length) => sum + length, 0);
-  return masks.map((mask, i) => {
-    const divisor = {
-      sequence: masks.length * lengths[i]!,
-      token: all,
-      constant: masks.length * most,
-    }[normalization];
-    return mask.map((one) => one / divisor);
-  });
 }

@@ -12,7 +12,8 @@
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s only
  *
  * If the episode terminated, its outcome replaces d'; if a limit truncated it, d' is generated as
- * usual. The student reads (s, a) and the critic's request, and learns to give y the same
+ * usual. With `bootstrap: "monte-carlo"` the real rest of the episode replaces d' (Feng et al.,
+ * "Natural Language Reinforcement Learning", 2025). The student reads (s, a) and the critic's request, and learns to give y the same
  * probability as the teacher, which saw s'.
  *
  * Departures from the paper, on points that it leaves open or that batching requires:
@@ -29,11 +30,11 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { derivedSeed, permutation, streams } from "../base/random.ts";
+import { derivedSeed, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
-import { readRecorded } from "../episodes/records.ts";
+import { readSampled } from "../episodes/records.ts";
 import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { ReplayBuffer, replaySample } from "../replay/buffer.ts";
@@ -59,10 +60,12 @@ import { adamWConfig, trainingConfig } from "../training/config.ts";
 import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
 import { inGroups, supportOf } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
+import { chooseProbes, explainProbes, tapProbes } from "../training/probes.ts";
+import { type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
-import { sampleRecord } from "../training/sample-records.ts";
+import { withShuffledOutcomes } from "../training/shuffle-outcomes.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
@@ -210,8 +213,13 @@ const stateSchema = countersSchema.extend({
         }),
       ),
       metrics: z.record(z.string(), savedNumber),
+      /** Written with L2 after the policy step. Absent in checkpoints of earlier versions. */
+      records: z.custom<PendingRecords>().optional(),
     })
     .optional(),
+  /** Episodes and turns of the probes, and the evaluation at which they were explained last. */
+  probes: z.array(z.strictObject({ trajectory: z.int(), turn: z.int() })).optional(),
+  probed: z.int().optional(),
 });
 
 type State = z.infer<typeof stateSchema>;
@@ -222,6 +230,8 @@ interface Training<Task> {
   environment: Environment<Task>;
   tasks: readonly Task[];
   replay: ReplayBuffer;
+  /** The transitions of `state.probes`. */
+  probes: Transition[];
   state: State;
   config: NlacConfig;
   run: TrainingRun;
@@ -249,20 +259,22 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   });
   const saved = await run.restore();
   const state = saved === undefined ? beginning() : parseState(stateSchema, saved.state);
-  const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
+  const training: Training<Task> = { model, environment, tasks, replay, probes: [], state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state, model, replay }, force);
 
   const showOverall = () =>
     run.progress.overall(
       shareOver(state, config, state.updatesDone / Math.max(1, config.updatesPerIteration)),
     );
+  let isRestored = saved === undefined;
 
   try {
     showOverall();
     if (saved !== undefined) {
-      replay.restore(saved.replay, transitionsOfAll(saved.trajectories));
+      await replay.restore(saved.replay, tapProbes(training, transitionsOfAll(saved.trajectories)));
+      isRestored = true;
     } else {
-      for (const trajectory of readRecorded(config.recorded, model)) store(training, trajectory);
+      for (const trajectory of readSampled(config.recorded, model)) store(training, trajectory);
       state.recorded = state.episodes;
       await model.updateTarget(1); // line 1: θ̄ starts as θ, which a warm-up may have changed
       // Saves what happened before training, such as a warm-up, in case the first rollouts are
@@ -276,6 +288,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
         await collect(training);
         await checkpoint(false);
       }
+      await explainProbes(training);
       // Lines 7-11: each update takes two steps and moves θ̄.
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
@@ -293,9 +306,11 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
       endIteration(state);
     }
     await evaluatePeriodically(training);
+    await explainProbes(training);
     await checkpoint(true);
     return result(state, false);
   } catch (error) {
+    if (!isRestored) throw error; // a checkpoint would lack what was not restored
     await rollBack(model, run, error, () => checkpoint(true));
     return result(state, true);
   } finally {
@@ -331,7 +346,11 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
     await model.dropCaches(); // a resumed run starts with empty caches too
     Object.assign(metrics, figures, { "time/diagnose": (performance.now() - played) / 1000 });
   }
-  for (const trajectory of trajectories) store(training, trajectory);
+  const stored = trajectories.map((trajectory) => store(training, trajectory));
+  if (state.probes === undefined && config.evaluation.every > 0) {
+    training.probes.push(...chooseProbes(stored.flatMap(transitionsOf), run.probes));
+    state.probes = training.probes.map(({ trajectory, turn }) => ({ trajectory, turn }));
+  }
   if (replayIterations !== "all") replay.retire(state.episodes - replayIterations * episodesPerIteration);
   state.environmentSteps += stepsOf(trajectories);
   state.collected = true;
@@ -343,10 +362,11 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
 }
 
 /** Assigns the episode its number within the run and stores it. */
-function store<Task>({ replay, state, run }: Training<Task>, trajectory: Trajectory): void {
+function store<Task>({ replay, state, run }: Training<Task>, trajectory: Trajectory): Trajectory {
   const stored = { ...trajectory, id: state.episodes++ };
   run.trajectory(stored);
   replay.add(transitionsOf(stored));
+  return stored;
 }
 
 // ---------------------------------------------------------------------------------------- updating
@@ -355,13 +375,14 @@ function store<Task>({ replay, state, run }: Training<Task>, trajectory: Traject
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, state, config, run } = training;
   state.pending ??= await critic(training);
-  const { texts, metrics } = state.pending;
+  const { texts, metrics, records } = state.pending;
 
   // Line 9: θ ← θ - λ2 ∇L2. Line 10: moves θ̄, in the same pass as the step if one is taken.
   const started = performance.now();
   const targetRate = (state.updates + 1) % config.targetEvery === 0 ? config.targetRate : undefined;
+  let losses: Float32Array[] = [];
   if (texts.length > 0) {
-    const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
+    losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
     metrics["loss/l2"] = mean(losses.map(mean));
     await step(training, "policy", metrics, targetRate);
   } else if (targetRate !== undefined) {
@@ -369,6 +390,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   }
   metrics["target/distance"] = await model.targetDistance();
   metrics["time/policy"] = (performance.now() - started) / 1000;
+  writeRecords(training, records, texts, losses);
   delete state.drawn;
   delete state.pending;
   return metrics;
@@ -398,8 +420,21 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const support = supportOf(config);
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
   const l1 = losses.map(mean);
+  const recorded = performance.now();
+  const lossOf = new Map(usable.map(({ i }, j) => [i, losses[j]!]));
+  const records = await prepareRecords(
+    training,
+    {
+      ...{ update: state.updates, transitions, targets, refinements: refined },
+      losses: targets.map((_, i) => lossOf.get(i)),
+    },
+    state.drawn,
+    state.episodes,
+  );
+  const recording = performance.now() - recorded;
   const seed = derivedSeed(config.seed, streams.rehearsal, state.updates);
-  const shown = { observedTargets: config.bootstrap === "none" };
+  // Monte-Carlo targets answer the request of targets without a future.
+  const shown = { observedTargets: config.bootstrap === "none" || config.bootstrap === "monte-carlo" };
   const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal, shown });
 
   const refining = refinementMetrics(refined);
@@ -419,7 +454,8 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   };
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
-  metrics["time/critic"] = (performance.now() - generated) / 1000;
+  metrics["time/record"] = recording / 1000;
+  metrics["time/critic"] = (performance.now() - generated - recording) / 1000;
   // L1 becomes the priority of its transition. A transition without a target gets the least
   // priority: at the initial, largest one it would be drawn again and again although the critic
   // learns nothing from it. Its refinement is trained on all the same.
@@ -432,26 +468,11 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   }
 
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));
-  for (const [i, transition] of transitions.slice(0, run.samplesPerUpdate).entries()) {
-    const j = usable.findIndex((entry) => entry.i === i);
-    run.sample(sampleRecord(model, state.updates, transition, targets[i]!, refined[i]!, l1[j]));
-  }
   return {
     texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),
     metrics,
+    records,
   };
-}
-
-/** Permutes the outcomes so that no transition keeps its own, unless there is only one. */
-function withShuffledOutcomes(transitions: readonly Transition[], seed: number): Transition[] {
-  const order = permutation(transitions.length, seed, streams.shuffle);
-  const shuffled = [...transitions];
-  for (const [place, i] of order.entries()) {
-    const { observation, reward, received, terminated, truncated } =
-      transitions[order[(place + 1) % order.length]!]!;
-    shuffled[i] = { ...transitions[i]!, observation, reward, received, terminated, truncated };
-  }
-  return shuffled;
 }
 
 /** One optimizer step on the gradients of one of the two losses. */

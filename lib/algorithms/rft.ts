@@ -24,7 +24,7 @@
  */
 
 import { z } from "zod";
-import { throwIfAborted } from "../base/errors.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -36,7 +36,7 @@ import {
   type Transition,
   transitionsOf,
 } from "../episodes/trajectory.ts";
-import type { LanguageModel } from "../model/language-model.ts";
+import type { LanguageModel, PolicyGradientModel } from "../model/language-model.ts";
 import { imitatedConfig } from "../playing/config.ts";
 import { actionTokens } from "../prompts/policy.ts";
 import {
@@ -61,7 +61,7 @@ import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
 import { actionSample } from "../training/sample-records.ts";
-import { scheduledStep, stepPlace } from "../training/step.ts";
+import { scheduledStep, startAgain, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 
@@ -89,6 +89,11 @@ export const rftConfig = z.strictObject({
    */
   imitate: z.enum(["successes", "hindsight", "hindsight-episode"]).default("successes"),
   /**
+   * Whether each iteration's updates start from the run's initial model again, with new moments, as
+   * in the baseline Reject-S of HOPE. Default and paper: false.
+   */
+  restart: z.boolean().default(false),
+  /**
    * Demonstrated targets and refinements per step whose negative log-likelihood is added to the
    * loss, as in NLAC: for comparisons that give both methods the same labelled data. Default 0:
    * off. Paper: none.
@@ -111,7 +116,8 @@ export type RftConfig = z.infer<typeof rftConfig>;
 export type RftConfigInput = z.input<typeof rftConfig>;
 
 export interface RftOptions<Task> {
-  model: LanguageModel;
+  /** With `restart`, a model with a reference. */
+  model: LanguageModel & Partial<Pick<PolicyGradientModel, "keepReference" | "restoreReference">>;
   environment: Environment<Task>;
   config?: RftConfigInput;
   /** Where metrics, sample records and checkpoints are written. Default: memory. */
@@ -142,6 +148,8 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
   if (config.imitate !== "successes") requireHindsight(environment);
+  if (config.restart && (model.keepReference === undefined || model.restoreReference === undefined))
+    throw new NlacError("ERR_CONFIG", "restart: this model keeps no reference to start from.");
   const successes = new Successes(config, (trajectory) => imitable(model, environment, config, trajectory));
   const state = await restore(run, successes);
   const training: Training<Task> = { model, environment, tasks, successes, state, config, run };
@@ -155,7 +163,10 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
     showOverall();
     // Saves what happened before training, such as a warm-up, in case the first rollouts are
     // stopped.
-    if (state.episodes === 0) await checkpoint(true);
+    if (state.episodes === 0) {
+      if (config.restart) await model.keepReference!();
+      await checkpoint(true);
+    }
     while (!isOver(state, config)) {
       await evaluatePeriodically(training);
       if (!state.collected) {
@@ -178,6 +189,8 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
       }
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      if (config.restart && state.updatesDone === 0 && successes.size > 0)
+        await startAgain(model as PolicyGradientModel);
       while (state.updatesDone < config.updatesPerIteration && successes.size > 0) {
         const metrics = await update(training);
         state.updates++;
@@ -202,7 +215,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
 async function restore(run: TrainingRun, successes: Successes): Promise<Counters> {
   const saved = await run.restore();
   if (saved === undefined) return newCounters();
-  for (const trajectory of saved.trajectories) successes.add(trajectory);
+  for await (const trajectory of saved.trajectories) successes.add(trajectory);
   return parseState(countersSchema, saved.state);
 }
 

@@ -218,7 +218,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
 async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Promise<State> {
   const saved = await run.restore();
   if (saved === undefined) return { ...newCounters(), temperature: config.temperature };
-  for (const trajectory of saved.trajectories) replay.add(trajectory);
+  for await (const trajectory of saved.trajectories) replay.add(trajectory);
   return parseState(stateSchema, saved.state);
 }
 

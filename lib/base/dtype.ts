@@ -1,7 +1,7 @@
 /** The data types of a learner, and the resolution of "auto". */
 
 /** The instruction sets of the CPU kernels; on ARM the baseline is NEON. */
-export type InstructionSet = "baseline" | "avx2" | "avx512" | "avx512_bf16";
+export type InstructionSet = "baseline" | "avx2" | "avx512" | "avx512_bf16" | "amx_bf16";
 
 export type LearnerDType = "bfloat16" | "float32";
 export const dtypeOptions = ["auto", "bfloat16", "float32"] as const;

@@ -31,6 +31,7 @@ export type ErrorCode =
   | "ERR_BUSY" // the queue is full, and the caller does not want to wait
   | "ERR_DISPOSED" // use after dispose()
   | "ERR_ABORTED" // an AbortSignal fired
+  | "ERR_PEER" // another rank of a distributed training has ended or does not answer
   | "ERR_INTERNAL"; // a bug in nlac; please report it
 
 export class NlacError extends Error {
@@ -68,6 +69,11 @@ export function fromFileSystem(error: unknown, path?: string): unknown {
   return new NlacError("ERR_IO", `${named} cannot be used: ${reason ?? error.message} (${code}).`, {
     cause: error,
   });
+}
+
+/** Whether an error says that a signal was fired. */
+export function isAborted(error: unknown): boolean {
+  return error instanceof NlacError && error.code === "ERR_ABORTED";
 }
 
 /** As `signal.throwIfAborted`, with NlacError. */

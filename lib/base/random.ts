@@ -27,9 +27,13 @@ export const streams = {
   next: 19,
   person: 20,
   scenario: 21,
-  probe: 22,
+  check: 22,
   permutation: 23,
   shuffle: 24,
+  proposal: 25,
+  pair: 26,
+  recording: 27,
+  probes: 28,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

@@ -22,6 +22,7 @@ import { makeDirectory, readJson, requireEmpty } from "../files/disk.ts";
 import { threadCount } from "../native/load.ts";
 import { lockRun } from "../run/directory.ts";
 import { collect, oneOf, wholeNumber } from "./options.ts";
+import { fitted } from "./wrap.ts";
 
 interface CompareFlags {
   set: string[];
@@ -204,7 +205,8 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
   if (json) console.log(JSON.stringify(report));
   else {
     const lines = [...explanations(report), ...notes(report)];
-    console.log([renderText(methodTable(report)), "", ...lines, ""].join("\n"));
+    const table = renderText(methodTable(report), process.stdout.columns);
+    console.log([table, "", fitted(lines.join("\n")), ""].join("\n"));
   }
   say(`Report:   ${join(directory, "index.html")}`);
 }

@@ -8,6 +8,7 @@ import { openEnvironment } from "../environments/registry.ts";
 import { gpuReached } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
+import type { RankPlan, RankPlans } from "../estimate/ranks.ts";
 import { seconds } from "../estimate/time.ts";
 import { parseHubName } from "../hub/hugging-face.ts";
 import { KNOWN_MODELS, shippedModel } from "../hub/resolve-model.ts";
@@ -25,7 +26,8 @@ export interface DryRun {
 /** Resolves and estimates `recipe`. Starts no training and writes no files. */
 export async function dryRun(recipe: Recipe): Promise<DryRun> {
   const environment = await orFault(() => figuresOf(recipe));
-  const play = "fault" in environment ? undefined : { turns: environment.turns };
+  const play =
+    "fault" in environment ? undefined : { turns: environment.turns, tasks: environment.trainingTasks };
   return { recipe, environment, estimate: await orFault(async () => estimate(recipe, play)) };
 }
 
@@ -125,6 +127,7 @@ function renderEstimate(recipe: Recipe, estimate: Estimate): string[] {
     renderMemory(candidates(recipe, estimate.fits)[0]!),
     renderDevices(estimate.fits),
     renderRemedies(recipe, estimate),
+    ...(estimate.ranks === undefined ? [] : [renderRanks(recipe, estimate.ranks)]),
     renderWork(recipe, estimate),
   ];
 }
@@ -188,6 +191,30 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
       : `Even then no device in the table has enough memory: in this recipe, weights, gradients, moments and θ̄ take ${formatBytes(weightBytes(devices[0]!))}.`;
   const lines = remedies.length === 0 ? [] : [table(rows)];
   return [...lines, paragraph(verdict)].join("\n");
+}
+
+function renderRanks({ learner }: Recipe, { device, plans }: RankPlans): string {
+  const rows = [["ranks, each on one GPU", "sharding", "as assumed", "at the limits", "sent per step"]];
+  const fits = ({ atLimits }: RankPlan) => atLimits <= device.memory;
+  for (const plan of plans) {
+    if (plan.ranks === 1 && plan.sharding !== "none") continue;
+    rows.push([
+      `  ${plan.ranks}`,
+      String(plan.sharding),
+      formatBytes(plan.assumed),
+      `${formatBytes(plan.atLimits)}${fits(plan) ? "" : " !"}`,
+      plan.ranks === 1 ? "–" : formatBytes(plan.sent),
+    ]);
+  }
+  const first = plans.find(fits);
+  const verdict =
+    first === undefined
+      ? `None fits at the limits on ${device.name}s of ${formatBytes(device.memory)}.`
+      : first.ranks === 1
+        ? `One ${device.name} of ${formatBytes(device.memory)} has enough memory at the limits; more ranks are faster.`
+        : `The fewest ${device.name}s of ${formatBytes(device.memory)} that fit at the limits: ${first.ranks}, with --set learner.sharding=${first.sharding}.`;
+  const now = `This recipe has learner.sharding ${learner.sharding}. "!" does not fit. docs/scaling.md shows how to start ranks.`;
+  return [table(rows), paragraph(`${verdict} ${now}`)].join("\n");
 }
 
 function listed(fits: readonly Fit[]): string {

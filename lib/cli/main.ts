@@ -15,17 +15,22 @@ const commands: Record<string, () => Promise<Register>> = {
   setup: async () => (await import("./setup.ts")).registerSetup,
   doctor: async () => (await import("./doctor.ts")).registerDoctor,
   data: async () => (await import("./data.ts")).registerData,
+  init: async () => (await import("./init.ts")).registerInit,
   train: async () => (await import("./train.ts")).registerTrain,
   eval: async () => (await import("./eval.ts")).registerEval,
   generate: async () => (await import("./generate.ts")).registerGenerate,
   env: async () => (await import("./env.ts")).registerEnv,
   play: async () => (await import("./play.ts")).registerPlay,
+  dash: async () => (await import("./dash.ts")).registerDash,
   view: async () => (await import("./view.ts")).registerView,
   serve: async () => (await import("./serve.ts")).registerServe,
+  versions: async () => (await import("./versions.ts")).registerVersions,
+  rollback: async () => (await import("./rollback.ts")).registerRollback,
   bench: async () => (await import("./bench.ts")).registerBench,
   compare: async () => (await import("./compare.ts")).registerCompare,
   verify: async () => (await import("./verify.ts")).registerVerify,
   export: async () => (await import("./export.ts")).registerExport,
+  label: async () => (await import("./label.ts")).registerLabel,
 };
 
 /** Runs one command line (without node and script); returns the exit code. */

@@ -1,10 +1,11 @@
 /** Opens the model for a command: the newest checkpoint of a run, or any other model. */
 
+import { NlacError } from "../base/errors.ts";
 import { Learner } from "../learner/learner.ts";
 import type { LearnerOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { baseOf, recipeIfRun } from "../recipe/run-recipe.ts";
-import { learnerDirectory } from "../run/checkpoints.ts";
+import { baseOf, recipeIfRun, recipeOf } from "../recipe/run-recipe.ts";
+import { learnerDirectory, rewardModelDirectory } from "../run/checkpoints.ts";
 
 /** The options of a learner that commands have flags for. */
 export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;
@@ -27,4 +28,26 @@ export async function openModel(runOrModel: string, flags: ModelFlags): Promise<
   // int8 generation is a setting of the training, not a property of the trained model.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
+}
+
+/**
+ * Opens the reward model of a run of hope, to judge what `player` generates.
+ * @throws NlacError ERR_RUN if the run has none, ERR_VALUE for a model with another tokenizer
+ */
+export async function openJudge(run: string, flags: ModelFlags, player: Learner): Promise<Learner> {
+  const recipe = recipeOf(run);
+  const { device, dtype } = flags;
+  const judge = await Learner.resume(rewardModelDirectory(run), {
+    ...recipe.learner,
+    ...(device === undefined ? {} : { device }),
+    ...(dtype === undefined ? {} : { dtype }),
+    int8Generation: false,
+    base: baseOf(recipe),
+  });
+  const same =
+    judge.info.vocabSize === player.info.vocabSize &&
+    judge.tokenizer?.vocabSize === player.tokenizer?.vocabSize;
+  if (same) return judge;
+  await judge.dispose();
+  throw new NlacError("ERR_VALUE", `The reward model of ${run} has another vocabulary than the policy.`);
 }

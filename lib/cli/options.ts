@@ -24,6 +24,13 @@ export function numberFrom(minimum: number): (text: string) => number {
   };
 }
 
+/** Reads a number above 0. */
+export function numberAboveZero(text: string): number {
+  const value = Number(text);
+  if (Number.isFinite(value) && value > 0) return value;
+  throw new InvalidArgumentError("It must be a number above 0.");
+}
+
 /** Collects the values of a repeatable option. */
 export function collect(value: string, earlier: string[]): string[] {
   return [...earlier, value];

@@ -1,11 +1,17 @@
-/** `nlac serve`: serves a model through OpenAI's API, and records the episodes of its clients. */
+/** `nlac serve`: serves a model through OpenAI's API, and records the episodes of its clients or trains on them. */
 
 import { once } from "node:events";
 import { basename, resolve } from "node:path";
 import type { Command } from "commander";
-import { serve } from "../serve/server.ts";
+import { z } from "zod";
+import { type ServeAndTrainOptions, serveAndTrain } from "../agents/serve-and-train.ts";
+import { NlacError } from "../base/errors.ts";
+import { readJson, readText } from "../files/disk.ts";
+import { loadRecipe } from "../recipe/recipe.ts";
+import { scopes } from "../serve/scopes.ts";
+import { type ServeOptions, type Server, serve } from "../serve/server.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { collect, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { collect, numberAboveZero, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface ServeFlags extends ModelFlags {
@@ -13,8 +19,18 @@ interface ServeFlags extends ModelFlags {
   host: string;
   port: number;
   token?: string;
+  tokens?: string;
   weights: "online" | "target";
   record?: string;
+  train?: string;
+  set: string[];
+  run?: string;
+  maxFirstTokenMs: number;
+  maxIdleHours: number;
+  keepDays?: number;
+  tasks?: string;
+  leaseSeconds: number;
+  taskOrder: "even" | "variance";
   maxWaiting: number;
   maxBodyBytes: number;
   allowHost: string[];
@@ -32,8 +48,45 @@ export function registerServe(program: Command): void {
     .option("--host <address>", "address to listen on; other machines need a token", "127.0.0.1")
     .option("--port <number>", "0 takes a free one", wholeNumber(0), 8000)
     .option("--token <text>", "API key that clients must send (default: $NLAC_SERVE_TOKEN)")
+    .option("--tokens <file>", "JSON file of further API keys, each with its scopes: ask, reward, train")
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--record <file>", "append every episode that gets a reward to a file for training")
+    .option("--train <recipe>", "train the model on the episodes of its clients while it is served")
+    .option("--set <field=value>", "with --train: change a field of the recipe; may be repeated", collect, [])
+    .option(
+      "--run <directory>",
+      "with --train: the run; one that exists is continued (default: runs/<recipe>-served)",
+    )
+    .option(
+      "--max-first-token-ms <number>",
+      "with --train: bound on the time to the first token (99th percentile)",
+      numberFrom(1),
+      500,
+    )
+    .option(
+      "--max-idle-hours <number>",
+      "with --train: end open episodes that were idle for so long",
+      numberAboveZero,
+      24,
+    )
+    .option(
+      "--keep-days <number>",
+      "with --train: delete episodes of this age (default: keep all)",
+      numberAboveZero,
+    )
+    .option("--tasks <file>", "with --train: JSON lines for GET /v1/tasks/next (default: the environment's)")
+    .option(
+      "--lease-seconds <number>",
+      "with --train: lease a task again after this time",
+      numberFrom(1),
+      600,
+    )
+    .option(
+      "--task-order <order>",
+      "with --train: order of the tasks, even or variance",
+      oneOf("even", "variance"),
+      "even" as const,
+    )
     .option(
       "--max-waiting <number>",
       "maximum requests at a time; clients beyond it get an error and may retry",
@@ -75,41 +128,100 @@ over, send its reward to the id that came with the last reply:
   curl http://127.0.0.1:8000/v1/episodes/ID/reward \\
     -H 'content-type: application/json' -d '{"reward": 1}'
 
+With --train the model is trained on these episodes while it answers:
+  nlac serve errands-base --train errands --run runs/live
+The same command continues the run. docs/agents.md has the requests for rewards
+of turns, corrections, tasks and versions.
+
 Requests by a foreign name (Host) and from web pages (Origin) are refused, so
 that no page that you visit can use the server. --allow-host and --cors allow
 them.
 
 Ctrl-C stops accepting requests and finishes those in progress (at most 30 s).
-It then waits for rewards of open episodes, up to 30 s after the last reply of
-each, and exits.`,
+With --record it then waits for rewards of open episodes, up to 30 s after the
+last reply of each. With --train it saves a checkpoint; the next start continues
+open episodes.`,
     )
     .action(run);
 }
 
 async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
-  const { host, port, weights, maxWaiting, maxBodyBytes, record } = flags;
+  const { host, port, maxWaiting, maxBodyBytes } = flags;
   const { allowHost: allowHosts, cors: corsOrigins } = flags;
   const token = flags.token ?? process.env.NLAC_SERVE_TOKEN;
-  const note = (line: string) => void process.stderr.write(`${line}\n`);
+  const log = (line: string) => void process.stderr.write(`${line}\n`);
+  const shared = {
+    ...{ host, port, maxWaiting, maxBodyBytes, allowHosts, corsOrigins, log },
+    name: flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, ""),
+    ...(token === undefined ? {} : { token }),
+    ...(flags.tokens === undefined ? {} : { tokens: readJson(flags.tokens, keysFile, "ERR_CONFIG") }),
+  };
+  if (flags.train !== undefined) return serveTraining(runOrModel, flags.train, flags, shared);
+  if (flags.run !== undefined || flags.set.length > 0 || flags.tasks !== undefined)
+    throw new NlacError("ERR_CONFIG", "--run, --set and --tasks need --train.");
+  const { weights, record } = flags;
   const { learner } = await openModel(runOrModel, flags);
   try {
-    const name = flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, "");
     const server = await serve({
-      ...{ learner, name, host, port, weights, log: note },
-      ...{ maxWaiting, maxBodyBytes, allowHosts, corsOrigins },
-      ...(token === undefined ? {} : { token }),
+      ...{ ...shared, learner, weights },
       ...(record === undefined ? {} : { record }),
     });
-    note(`serving ${name} at ${server.url}/v1${record === undefined ? "" : `, recording to ${record}`}`);
-    await stoppable(
-      note,
-      "when requests are finished and recent episodes have their rewards",
-      async (signal) => {
-        await once(signal, "abort");
-        await server.close();
-      },
+    log(
+      `serving ${shared.name} at ${server.url}/v1${record === undefined ? "" : `, recording to ${record}`}`,
     );
+    await untilStopped(server, log, "when requests are finished and recent episodes have their rewards");
   } finally {
     await learner.dispose();
   }
+}
+
+const keysFile = z.record(z.string().min(1), z.array(z.enum(scopes)));
+
+async function serveTraining(
+  model: string,
+  recipeName: string,
+  flags: ServeFlags,
+  shared: Omit<ServeOptions, "learner"> & { log: (line: string) => void },
+): Promise<void> {
+  if (flags.record !== undefined)
+    throw new NlacError("ERR_CONFIG", "--train records episodes in its run: leave out --record.");
+  if (flags.weights !== "online") throw new NlacError("ERR_CONFIG", "--train serves the online weights.");
+  const recipe = await loadRecipe(recipeName, [`model=${JSON.stringify(model)}`, ...flags.set]);
+  const learner: Record<string, unknown> = { ...recipe.learner };
+  for (const name of ["device", "dtype", "int8Generation"] as const)
+    if (flags[name] !== undefined) learner[name] = flags[name];
+  const options: ServeAndTrainOptions = {
+    ...shared,
+    recipe: { ...recipe, learner } as ServeAndTrainOptions["recipe"],
+    maxFirstTokenMs: flags.maxFirstTokenMs,
+    maxIdleMs: flags.maxIdleHours * 3_600_000,
+    leases: { leaseSeconds: flags.leaseSeconds, order: flags.taskOrder },
+    ...(flags.run === undefined ? {} : { directory: flags.run }),
+    ...(flags.keepDays === undefined ? {} : { keepMs: flags.keepDays * 86_400_000 }),
+    ...(flags.tasks === undefined ? {} : { tasks: readTasks(flags.tasks) }),
+  };
+  const server = await serveAndTrain(options);
+  shared.log(`serving and training ${shared.name} at ${server.url}/v1, version ${server.version}`);
+  await untilStopped(server, shared.log, "when requests are finished and a checkpoint is saved");
+}
+
+/** The tasks of a file, one JSON value a line. Throws ERR_CONFIG that names a bad line, ERR_IO. */
+function readTasks(path: string): unknown[] {
+  return readText(path)
+    .split("\n")
+    .flatMap((line, i) => {
+      if (line.trim() === "") return [];
+      try {
+        return [JSON.parse(line) as unknown];
+      } catch (error) {
+        throw new NlacError("ERR_CONFIG", `${path}: line ${i + 1} is not JSON.`, { cause: error });
+      }
+    });
+}
+
+async function untilStopped(server: Server, log: (line: string) => void, when: string): Promise<void> {
+  await stoppable(log, when, async (signal) => {
+    await once(signal, "abort");
+    await server.close();
+  });
 }

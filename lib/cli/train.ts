@@ -1,13 +1,17 @@
 /** `nlac train`: trains a model with a recipe. */
 
+import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
-import { NlacError } from "../base/errors.ts";
+import { fromFileSystem, fromNative, NlacError } from "../base/errors.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
 import { readRecords } from "../files/records.ts";
+import { joinRanks, type Ranks } from "../ranks/join.ts";
+import { type RankPlace, rankPlace } from "../ranks/place.ts";
+import { serveRank } from "../ranks/serve-rank.ts";
 import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
-import { type RecipeResult, resumeRun, trainRecipe } from "../recipe/train-recipe.ts";
+import { type RecipeResult, resumeRun, trainOrResume, trainRecipe } from "../recipe/train-recipe.ts";
 import type { MetricsRow } from "../run/directory.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
 import { collect, wholeNumber } from "./options.ts";
@@ -46,7 +50,14 @@ Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
 continues from there, bit for bit with the same number of threads. It compares
 checksums first. If the newest checkpoint is damaged, it says so and takes the
 newest one that is whole; later ones are renamed to N.aside. A run that is
-stopped during the warm-up has no checkpoint, and its directory is removed.`,
+stopped during the warm-up has no checkpoint, and its directory is removed.
+
+On several GPUs or machines, a launcher starts this command once per rank and
+sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. With --run, a
+restart then continues the run (docs/scaling.md):
+  torchrun --nproc-per-node 8 --no-python -- npx nlac train RECIPE --run DIR
+
+A file named stop in the run directory stops the training as Ctrl-C does.`,
     )
     .action(train);
 }
@@ -58,14 +69,40 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
     console.log(flags.json ? JSON.stringify(dry, null, 2) : renderDryRun(dry));
     return;
   }
+  const place = rankPlace();
+  if (place === undefined) return trainHere(recipe, flags);
+  await orExit(place, async () => {
+    const ranks = await joinRanks(place, recipe.learner.device);
+    if (place.rank === 0) return trainHere(recipe, flags, ranks);
+    // Rank 0 decides when to stop; a launcher signals every rank.
+    return stoppable(ignored, "with rank 0", () => serveRank(ranks));
+  });
+}
+
+const ignored = () => {};
+
+/** A failure ends the process at once: a call on the learner may still wait for other ranks. */
+async function orExit(place: RankPlace, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (thrown) {
+    const { code, message } = fromNative(fromFileSystem(thrown));
+    process.stderr.write(`nlac: ${code}: [rank ${place.rank} on ${hostname()}] ${message}\n`);
+    process.exit(1);
+  }
+}
+
+async function trainHere(recipe: Recipe, flags: TrainFlags, ranks?: Ranks): Promise<void> {
   const started = performance.now();
   const progress = new TerminalProgress();
   const log = (line: string) => progress.note(line);
-  const result = await stoppable(log, "at the next safe point", (signal) =>
-    flags.resume
-      ? resumeRun(flags.run!, { signal, progress, log, checkpoint: flags.checkpoint })
-      : trainRecipe(recipe, { directory: flags.run, signal, progress, log }),
-  ).finally(() => progress.end());
+  const result = await stoppable(log, "at the next safe point", (signal) => {
+    const options = { signal, progress, log, ranks };
+    if (flags.resume) return resumeRun(flags.run!, { ...options, checkpoint: flags.checkpoint });
+    // A launcher restarts a job with the same command.
+    if (ranks && flags.run !== undefined) return trainOrResume(recipe, { ...options, directory: flags.run });
+    return trainRecipe(recipe, { ...options, directory: flags.run });
+  }).finally(() => progress.end());
   if (flags.json) console.log(JSON.stringify(result));
   else console.log(summary(recipe, result, (performance.now() - started) / 1000));
 }

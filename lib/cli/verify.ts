@@ -13,7 +13,7 @@ import { isRecording, playRecording } from "../services/recording.ts";
 export function registerVerify(program: Command): void {
   program
     .command("verify")
-    .description("check whether the files of a run, a model or a recording are whole")
+    .description("check a run, a model or a recording for damaged files")
     .argument(
       "<run|model|file>",
       "a run directory, a model (name, directory or .gguf file), or recorded episodes",

@@ -10,11 +10,11 @@ import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { figureTable } from "../report/figures.ts";
+import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
-import type { SampleRecord } from "../run/training-run.ts";
+import { readSamples, type SampleRecord, withContext } from "../run/samples.ts";
 import { grouped } from "../statistics/intervals.ts";
 import { wholeNumber } from "./options.ts";
 
@@ -73,12 +73,10 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
     all.map(({ id }) => id),
     all.map(({ task }) => task),
   );
-  // A run's policy changes, so its episodes of a task are not trials of one policy.
-  const trials = isRun ? 1 : Math.max(...ofTasks.map(({ length }) => length));
-  const measured = {
-    title: (isRun && title(readDescription(path))) || path,
-    figures: summarize(all, trials),
-  };
+  const trials = Math.max(...ofTasks.map(({ length }) => length));
+  const measured: Measured = isRun
+    ? measuredRun(path, all)
+    : { title: path, figures: summarize(all, trials) };
   if (flags.report !== undefined) {
     const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
@@ -86,10 +84,38 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   console.log(flags.json ? JSON.stringify(measured.figures) : figureTable(measured));
 }
 
+/**
+ * The figures of a run's last iteration, as `nlac train` shows them. The policy changes between
+ * iterations: an average over all episodes would describe none of its versions.
+ */
+function measuredRun(path: string, episodes: readonly EpisodeFigures[]): Measured {
+  const description = readDescription(path);
+  const { config } = (description.recipe ?? {}) as {
+    config?: { episodesPerIteration?: unknown; recorded?: unknown[] };
+  };
+  const ids = episodes.map(({ id }) => id);
+  const [first, last] = ids.reduce(([low, high], id) => [Math.min(low, id), Math.max(high, id)], [
+    Number.POSITIVE_INFINITY,
+    Number.NEGATIVE_INFINITY,
+  ] as [number, number]);
+  const size = config?.episodesPerIteration;
+  // Without iterations, all episodes were recorded by one other policy.
+  const count = typeof size === "number" && size > 0 ? size : ids.length;
+  const start = Math.max(first, last + 1 - count);
+  // Episodes recorded before the run come first; they are not by its policy.
+  const own = (config?.recorded?.length ?? 0) === 0;
+  const before = episodes.filter(({ id }) => own && id < Math.min(start, first + count));
+  return {
+    title: title(description) || path,
+    figures: summarize(episodes.filter(({ id }) => id >= start)),
+    ofRun: { first: start, last, ...(before.length > 0 && { before: summarize(before).success }) },
+  };
+}
+
 function viewRun(path: string, flags: ViewFlags): void {
   const description = readDescription(path);
   const metrics = readRecords<MetricsRow>(join(path, "metrics.jsonl"));
-  const samples = newest(readRecords<SampleRecord>(join(path, "samples.jsonl")), flags.samples);
+  const samples = withContext(path, newest(readSamples(path), flags.samples));
   if (flags.json) {
     console.log(JSON.stringify({ description, metrics: [...metrics], samples }));
     return;
@@ -135,12 +161,21 @@ function figures(rows: Iterable<MetricsRow>): string {
   return [header, ...lines].join("\n");
 }
 
+/** The critic judges two different actions: each text says which. */
+const titles: Record<string, string> = {
+  target: "target (for the action)",
+  critic: "critic (of the action)",
+  critique: "critique (of the attempt)",
+};
+
 function sampleText({ update, trajectory, turn, texts, facts }: SampleRecord): string {
   const facted = Object.entries(facts).map(
     ([name, value]) => `${name} ${typeof value === "number" ? formatFigure(value) : value}`,
   );
   return [
     `── update ${update}, episode ${trajectory}${turn === undefined ? "" : `, turn ${turn + 1}`}: ${facted.join(", ")}`,
-    ...Object.entries(texts).map(([role, text]) => `▸ ${role}\n${text.trimEnd().replaceAll(/^/gm, "    ")}`),
+    ...Object.entries(texts).map(
+      ([role, text]) => `▸ ${titles[role] ?? role}\n${text.trimEnd().replaceAll(/^/gm, "    ")}`,
+    ),
   ].join("\n");
 }

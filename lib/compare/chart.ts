@@ -22,10 +22,10 @@ const labelHeight = 22;
 /** Between a line's name and its value. */
 const valueGap = 7;
 
-/** After Okabe and Ito (2008): distinguishable for colour-blind readers on both backgrounds. */
-const colours = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#b8568f", "#c98a00", "#3a9fdb", "#5f5f5f"],
-  dark: ["#4da6e0", "#f58a3c", "#2fc79c", "#e39cc6", "#f0bd4a", "#93d0f5", "#bdbdbd"],
+/** Far apart for readers with and without red-green colour blindness; test/compare measures it. */
+export const colours = {
+  light: ["#2759d4", "#f06f14", "#1ea480", "#af308e", "#9c5d00", "#5a4043", "#180b38"],
+  dark: ["#4880b3", "#c85d0f", "#02d17c", "#d69ef3", "#e3ff15", "#7915ff", "#fff6ff"],
 } as const;
 /** For the lines beyond the number of colours. */
 const dashes = "7 4";
@@ -72,7 +72,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const path = (points: readonly (readonly [at: number, value: number])[]) =>
     points.map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`).join("");
   const order = methods.map(({ name }) => name);
-  const seeds = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
+  const seeds = seedsDrawn(report);
   const success =
     measure === "evaluated"
       ? "success when evaluated"
@@ -119,6 +119,16 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
     css(methods.length),
     shapes,
   );
+}
+
+/** "5 seeds", or "1 to 3 of 5 seeds" while runs are missing. */
+export function seedsDrawn({ comparison, methods }: Report): string {
+  const all = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
+  const drawn = methods.filter(({ curveRuns }) => curveRuns > 0).map(({ curveRuns }) => curveRuns);
+  if (drawn.length === 0) return all;
+  const [least, most] = [Math.min(...drawn), Math.max(...drawn)];
+  if (least === comparison.seeds.length) return all;
+  return `${least === most ? least : `${least} to ${most}`} of ${all}`;
 }
 
 function dashed(method: number): string {

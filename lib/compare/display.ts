@@ -5,10 +5,16 @@
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { LiveLines, type ProgressStream, progressBar } from "../display/live-lines.ts";
+import {
+  fitParts,
+  type LinePart,
+  LiveLines,
+  type ProgressStream,
+  progressBar,
+} from "../display/live-lines.ts";
 import { formatSeconds } from "../display/progress.ts";
-import { smoothing } from "./report.ts";
-import { readFigures, smoothed } from "./run-figures.ts";
+import { isOver, measureOf, pointsOf } from "./report.ts";
+import { type RunFigures, readFigures, valueAt } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 import { formatCount, formatShare, nameOf } from "./table.ts";
 
@@ -23,7 +29,7 @@ interface Standing {
   steps: number;
   /** Steps when the run's process started, to compute its speed. */
   stepsBefore: number | undefined;
-  success: number | null;
+  figures: RunFigures | undefined;
 }
 
 export class RunsDisplay {
@@ -89,28 +95,48 @@ export class RunsDisplay {
   }
 
   #line(run: ComparedRun): string {
-    const { steps, success } = this.#read(run);
+    const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
+    const success = this.#success(run);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const parts = [
-      nameOf(run).padEnd(names),
-      run.state.padEnd(8),
-      progressBar(steps / budget, barWidth),
-      `${formatCount(steps)}/${formatCount(budget)} steps`,
+    const time =
+      run.state === "running" ? this.#times(run) : run.outcome && formatSeconds(run.outcome.seconds);
+    // The last collection may exceed the budget; figures are those at the budget.
+    const counted = `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps`;
+    const parts: LinePart[] = [
+      { text: nameOf(run).padEnd(names), drop: 0 },
+      { text: run.state.padEnd(8), drop: 2 },
+      ...(time === undefined ? [] : [{ text: time, drop: 0 }]),
+      { text: progressBar(steps / budget, barWidth), drop: 3 },
+      { text: counted, drop: 1 },
     ];
-    if (success !== null) parts.push(`success ${formatShare(success)}`);
-    if (run.state === "running") parts.push(...this.#times(run));
-    else if (run.outcome !== undefined) parts.push(formatSeconds(run.outcome.seconds));
-    if (run.state === "failed" && run.outcome?.reason) parts.push(run.outcome.reason);
-    return parts.join("  ");
+    if (success !== null) parts.push({ text: `success ${formatShare(success)}`, drop: 0 });
+    if (run.state === "failed" && run.outcome?.reason) parts.push({ text: run.outcome.reason, drop: 0 });
+    return fitParts(parts, this.#stream.isTTY ? this.#lines.width : Number.POSITIVE_INFINITY);
   }
 
-  #times(run: ComparedRun): string[] {
+  /** Elapsed and remaining time. After its steps, a run has updates and evaluations left to do. */
+  #times(run: ComparedRun): string {
     const { steps, stepsBefore = 0 } = this.#standings.get(run)!;
-    const gone = (performance.now() - (run.started ?? performance.now())) / 1000;
+    const elapsed = (performance.now() - (run.started ?? performance.now())) / 1000;
     const progressed = steps - stepsBefore;
-    const left = (gone / progressed) * Math.max(0, this.#stepsOf(run.method) - steps);
-    return [`${formatSeconds(gone)} gone`, ...(progressed > 0 ? [`${formatSeconds(left)} left`] : [])];
+    const remaining = this.#stepsOf(run.method) - steps;
+    if (remaining <= 0) return `${formatSeconds(elapsed)}, finishing`;
+    if (progressed <= 0) return formatSeconds(elapsed);
+    return `${formatSeconds(elapsed)}, ${formatSeconds((elapsed / progressed) * remaining)} left`;
+  }
+
+  /** As the report computes it: by the same measure for all runs, and not beyond the budget. */
+  #success(run: ComparedRun): number | null {
+    const figures = [...this.#standings.values()].flatMap(({ figures }) => figures ?? []);
+    const own = this.#standings.get(run)?.figures;
+    if (own === undefined) return null;
+    const budget = this.#stepsOf(run.method);
+    const points = pointsOf(own, measureOf(figures), budget);
+    const latest = points.at(-1);
+    if (latest === undefined) return null;
+    const value = valueAt(points, Math.min(latest.steps, budget), isOver(run.state));
+    return Number.isNaN(value) ? null : value;
   }
 
   /** The run's progress; reads its metrics if they have grown. */
@@ -119,18 +145,12 @@ export class RunsDisplay {
       bytes: -1,
       steps: 0,
       stepsBefore: undefined,
-      success: null,
+      figures: undefined,
     };
     this.#standings.set(run, standing);
     const bytes = statSync(join(run.path, "metrics.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
     if (bytes === standing.bytes) return standing;
-    const budget = this.#stepsOf(run.method);
-    const { environmentSteps, evaluated, collected } = readFigures(run.path, budget);
-    const points = evaluated.length > 0 ? evaluated : smoothed(collected, smoothing * budget);
-    return Object.assign(standing, {
-      bytes,
-      steps: environmentSteps,
-      success: points.at(-1)?.value ?? null,
-    });
+    const figures = readFigures(run.path, this.#stepsOf(run.method));
+    return Object.assign(standing, { bytes, steps: figures.environmentSteps, figures });
   }
 }

@@ -101,9 +101,7 @@ export const smoothing = 0.1;
 /** Reads every run and computes the figures. Throws ERR_RUN for damaged records, ERR_IO. */
 export function makeReport(comparison: Comparison, runs: readonly ComparedRun[]): Report {
   const figures = runs.map(({ path, method }) => readFigures(path, stepsOf(comparison, method)));
-  const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
-  const measure: Measure =
-    begun.length > 0 && begun.every(({ evaluated }) => evaluated.length > 0) ? "evaluated" : "collected";
+  const measure = measureOf(figures);
   const all = runs.map((run, i) => reportRun(comparison, run, figures[i]!, measure));
   const build = mostFrequentBuild(all);
   const reports = all.map((run) => ({ ...run, otherBuild: isBegun(run) && run.build !== build }));
@@ -126,6 +124,21 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
     ),
     runs: reports,
   };
+}
+
+/** Evaluations, if every run that has begun was evaluated; else the episodes played for training. */
+export function measureOf(figures: readonly RunFigures[]): Measure {
+  const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
+  return begun.length > 0 && begun.every(({ evaluated }) => evaluated.length > 0) ? "evaluated" : "collected";
+}
+
+/** A run's success over its steps by `measure`. */
+export function pointsOf(
+  { evaluated, collected }: Pick<RunFigures, "evaluated" | "collected">,
+  measure: Measure,
+  budget: number,
+): Point[] {
+  return measure === "evaluated" ? evaluated : smoothed(collected, smoothing * budget);
 }
 
 function isBegun({ environmentSteps, curve }: RunReport): boolean {
@@ -163,8 +176,7 @@ function reportRun(
 ): RunReport {
   const { environmentSteps, updates, gradientTokens, generatedTokens } = figures;
   const budget = stepsOf(comparison, method);
-  const points =
-    measure === "evaluated" ? figures.evaluated : smoothed(figures.collected, smoothing * budget);
+  const points = pointsOf(figures, measure, budget);
   const now = started === undefined ? 0 : (performance.now() - started) / 1000;
   return {
     ...{ method, seed, state, environmentSteps, updates, gradientTokens, generatedTokens },

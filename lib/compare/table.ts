@@ -137,12 +137,20 @@ export function notes({ comparison, runs, build }: Report): string[] {
           : "Its last success counts from there on."),
     ),
     ...short.map((run) => `${nameOf(run)} ended after ${steps(run)}: its last success counts from there on.`),
-    ...(open.length === 0
-      ? []
-      : [
-          `Not finished, and therefore not counted: ${open.map((run) => `${nameOf(run)} (${run.state})`).join(", ")}.`,
-        ]),
+    ...(open.length === 0 ? [] : [`Not finished, and therefore not counted: ${openRuns(open)}.`]),
   ];
+}
+
+/** "3 running (a, seed 0; b, seed 0; c, seed 0), 26 waiting": waiting runs are only counted. */
+function openRuns(open: readonly RunReport[]): string {
+  return (["running", "stopped", "waiting"] as const)
+    .flatMap((state) => {
+      const runs = open.filter((run) => run.state === state);
+      if (runs.length === 0) return [];
+      const names = state === "waiting" && runs.length > 1 ? "" : ` (${runs.map(nameOf).join("; ")})`;
+      return [`${runs.length} ${state}${names}`];
+    })
+    .join(", ");
 }
 
 const unknownBuild = "an unrecorded build";
@@ -162,8 +170,32 @@ export function nameOf({ method, seed }: { method: string; seed: number }): stri
   return `${method}, seed ${seed}`;
 }
 
-/** Aligned columns: the first to the left, the others to the right. */
-export function renderText({ headings, rows }: Table): string {
+/**
+ * Aligned columns: the first to the left, the others to the right. Columns beyond `width` follow as
+ * further tables below, each with the first column.
+ */
+export function renderText(table: Table, width = Number.POSITIVE_INFINITY): string {
+  const lines = [table.headings, ...table.rows];
+  const widths = table.headings.map((_, i) => Math.max(...lines.map((cells) => cells[i]!.length)));
+  const blocks: number[][] = [[0]];
+  let used = widths[0]!;
+  for (let i = 1; i < widths.length; i++) {
+    if (blocks.at(-1)!.length > 1 && used + 2 + widths[i]! > width) {
+      blocks.push([0]);
+      used = widths[0]!;
+    }
+    blocks.at(-1)!.push(i);
+    used += 2 + widths[i]!;
+  }
+  return blocks
+    .map((columns) => {
+      const of = (cells: readonly string[]) => columns.map((i) => cells[i]!);
+      return renderColumns({ headings: of(table.headings), rows: table.rows.map(of) });
+    })
+    .join("\n\n");
+}
+
+function renderColumns({ headings, rows }: Table): string {
   const lines = [headings, ...rows];
   const widths = headings.map((_, i) => Math.max(...lines.map((cells) => cells[i]!.length)));
   return lines

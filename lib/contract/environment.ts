@@ -40,7 +40,7 @@ export interface StepResult {
   /** Reward of this step; sparse tasks give 0 until the end and then a value in [0, 1]. */
   reward: number;
   /**
-   * The task has ended, by an action or by a rule of its own: there is an outcome, and nothing
+   * The task has ended, by an action or by a rule of the task: there is an outcome, and nothing
    * follows.
    */
   terminated: boolean;
@@ -78,6 +78,24 @@ export interface Usage {
 export const nothingUsed: Readonly<Usage> = { requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 };
 
 /**
+ * What the agent is not told, for methods that look back at an episode (HOPE's summarizer). It is
+ * never part of an observation, so no policy reads it.
+ */
+export interface PrivilegedInformation {
+  /** What the agent had to find out, such as the word of a guessing game. */
+  secret?: string;
+  /**
+   * Texts that give the secret away: other names of it, parts of it, numbers. No proposed action or
+   * reason may contain one that was not said after the opening. The texts of an array give it away
+   * only together. `secret` itself need not be repeated. Texts that the opening names as facts about
+   * this episode do not belong here.
+   */
+  hidden?: readonly (string | readonly string[])[];
+  /** Why the episode failed; absent before its end, and if it succeeded. */
+  failureReason?: string;
+}
+
+/**
  * One episode in progress. `Environment.start` creates it, so that many episodes of one environment
  * can run at once.
  */
@@ -88,6 +106,11 @@ export interface Episode {
    * LLM, ERR_BUDGET.
    */
   step(action: Action): Promise<StepResult>;
+  /**
+   * What the agent is not told. Called once, after the last step and before `close`. Absent if
+   * there is nothing.
+   */
+  privileged?(): PrivilegedInformation;
   close(): Promise<void>;
 }
 
@@ -211,6 +234,20 @@ export interface Environment<Task = unknown> {
     observation: readonly Message[],
     later: readonly (readonly Message[])[],
   ): Action | undefined;
+  /**
+   * Up to `count` different actions that should have been taken at a turn of `episode`, written by
+   * code that knows the secret: HOPE's proposer for models that cannot write proposals. Actions
+   * that the agent could have chosen, without the secret in their text or thought.
+   *
+   * @param actions readable actions of the episode before that turn
+   * @param observations the environment's answers to them
+   */
+  propose?(
+    episode: { task: string; seed: number },
+    actions: readonly Action[],
+    observations: readonly (readonly Message[])[],
+    count: number,
+  ): Action[];
   /** Usage of all episodes so far; absent without an LLM service. */
   usage?(): Usage;
   close(): Promise<void>;

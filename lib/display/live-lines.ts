@@ -54,6 +54,25 @@ export class LiveLines {
   }
 }
 
+/** A part of a line. */
+export interface LinePart {
+  text: string;
+  /** Parts with the highest number are left out first when the line is too long; 0 always stays. */
+  drop: number;
+}
+
+/** Joins `parts` by two spaces, without the least important ones if they exceed `width` columns. */
+export function fitParts(parts: readonly LinePart[], width: number): string {
+  const kept = [...parts];
+  const length = () => kept.reduce((sum, { text }) => sum + text.length + 2, -2);
+  while (length() > width) {
+    const last = kept.reduce((worst, part, i) => (part.drop >= kept[worst]!.drop ? i : worst), 0);
+    if (kept[last]!.drop === 0) break;
+    kept.splice(last, 1);
+  }
+  return kept.map(({ text }) => text).join("  ");
+}
+
 /** A bar of `width` cells, filled by `share` (0 to 1). */
 export function progressBar(share: number, width: number): string {
   const full = Math.round(Math.min(1, share) * width);

@@ -2,7 +2,7 @@
  * Progress display on stderr: a line that is updated in place at a terminal, plain lines in a pipe.
  */
 
-import { LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
+import { fitParts, type LinePart, LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
 
 export interface Progress {
   /** Starts a phase of `total` steps. */
@@ -13,6 +13,8 @@ export interface Progress {
   show(figures: Record<string, number>): void;
   /** Removes a figure. */
   hide?(name: string): void;
+  /** Sets the number of the iteration, from 1, and how many there are if that is known. */
+  iteration?(number: number, total?: number): void;
   /** Sets the share of the whole training that is done, 0 to 1, for the remaining time. */
   overall(fraction: number): void;
 }
@@ -21,6 +23,11 @@ export interface Progress {
 export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
 
 const barWidth = 24;
+/** Below this many columns the bar is short. */
+const narrow = 110;
+const narrowBarWidth = 10;
+/** Columns of the longest phase name, "evaluate". */
+const nameWidth = 8;
 /** Seconds between plain lines, and between redraws at a terminal. */
 const plainInterval = 15;
 const drawInterval = 0.1;
@@ -52,6 +59,7 @@ export class TerminalProgress implements Progress {
   readonly #started: number;
   readonly #figures = new Map<string, number>();
   #name = "";
+  #iteration = "";
   #total = 0;
   #done = 0;
   #fraction = 0;
@@ -59,7 +67,10 @@ export class TerminalProgress implements Progress {
   #phaseStarted = 0;
   #phaseTokens = 0;
   #drawn = Number.NEGATIVE_INFINITY;
-  readonly #clock: NodeJS.Timeout | undefined;
+  readonly #clock: NodeJS.Timeout;
+  /** Whether something has changed since the last plain line. */
+  #pending = false;
+  #ended = false;
 
   constructor(stream: ProgressStream = process.stderr, now: () => number = () => performance.now() / 1000) {
     this.#stream = stream;
@@ -67,7 +78,8 @@ export class TerminalProgress implements Progress {
     this.#now = now;
     this.#started = now();
     // A step can take many seconds: update the time in between.
-    if (stream.isTTY) this.#clock = setInterval(() => this.#draw(false), 1000).unref();
+    const seconds = stream.isTTY ? 1 : plainInterval;
+    this.#clock = setInterval(() => this.#draw(false), seconds * 1000).unref();
   }
 
   phase(name: string, total: number): void {
@@ -93,6 +105,10 @@ export class TerminalProgress implements Progress {
     this.#figures.delete(name);
   }
 
+  iteration(number: number, total?: number): void {
+    this.#iteration = `iteration ${number}${total === undefined ? "" : `/${total}`}`;
+  }
+
   overall(fraction: number): void {
     // A resumed run starts in the middle: only the progress since then counts for its speed.
     this.#fractionAtStart ??= fraction;
@@ -105,34 +121,55 @@ export class TerminalProgress implements Progress {
     this.#draw(false);
   }
 
-  /** Leaves the last state on the screen. */
+  /** Leaves the last state on the screen, or writes it as the last line of a pipe. */
   end(): void {
     clearInterval(this.#clock);
-    this.#lines.end();
+    this.#ended = true;
+    if (this.#stream.isTTY) {
+      this.#draw(true); // figures may have changed since the last time
+      this.#lines.end();
+    } else if (this.#pending) this.#stream.write(`${this.#render(this.#now())}\n`);
+    this.#pending = false;
   }
 
   #draw(force: boolean): void {
     if (this.#name === "") return;
+    this.#pending = true;
     const now = this.#now();
     const interval = this.#stream.isTTY ? drawInterval : plainInterval;
     if (now - this.#drawn < interval && !(force && this.#stream.isTTY)) return;
     this.#drawn = now;
+    this.#pending = false;
     if (this.#stream.isTTY) this.#lines.draw([this.#render(now)]);
     else this.#stream.write(`${this.#render(now)}\n`);
   }
 
+  /** Times come first. A narrow terminal omits figures, the latest first, then the speed. */
   #render(now: number): string {
-    const bar = progressBar(this.#total === 0 ? 0 : this.#done / this.#total, barWidth);
-    const parts = [`${this.#name.padEnd(8)} ${bar} ${this.#done}/${this.#total}`];
-    for (const [name, value] of this.#figures) parts.push(`${name} ${formatFigure(value)}`);
+    const width = this.#stream.isTTY ? this.#lines.width : Number.POSITIVE_INFINITY;
+    const cells = width < narrow ? narrowBarWidth : barWidth;
+    const bar = progressBar(this.#total === 0 ? 0 : this.#done / this.#total, cells);
+    const parts: LinePart[] = [{ text: this.#times(now), drop: 0 }];
+    if (this.#iteration !== "") parts.push({ text: this.#iteration, drop: 0 });
+    parts.push({ text: `${this.#name.padEnd(nameWidth)} ${bar} ${this.#done}/${this.#total}`, drop: 0 });
+    for (const [name, value] of this.#figures) {
+      const isSuccess = name.endsWith("success");
+      parts.push({ text: `${name} ${formatFigure(value)}`, drop: isSuccess ? 1 : parts.length + 3 });
+    }
     const elapsed = now - this.#phaseStarted;
     if (this.#phaseTokens > 0 && elapsed > 0.5)
-      parts.push(`${Math.round(this.#phaseTokens / elapsed)} tok/s`);
-    parts.push(`${formatSeconds(now - this.#started)} gone`);
+      parts.push({ text: `${Math.round(this.#phaseTokens / elapsed)} tok/s`, drop: 2 });
+    return fitParts(parts, width);
+  }
+
+  /** The elapsed time and, once the speed is known, the remaining time. */
+  #times(now: number): string {
+    const elapsed = now - this.#started;
     const progressed = this.#fraction - (this.#fractionAtStart ?? 0);
-    if (progressed > 0) {
-      parts.push(`${formatSeconds(((now - this.#started) / progressed) * (1 - this.#fraction))} left`);
-    }
-    return parts.join("  ");
+    if (progressed <= 0 || this.#ended) return formatSeconds(elapsed);
+    // All updates are done: the last evaluation, or the last checkpoint, is in progress.
+    if (this.#fraction >= 1) return `${formatSeconds(elapsed)}, finishing`;
+    const left = (elapsed / progressed) * (1 - this.#fraction);
+    return `${formatSeconds(elapsed)}, ${formatSeconds(left)} left`;
   }
 }

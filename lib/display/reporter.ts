@@ -35,7 +35,7 @@ function progressLine(
   columns: number,
 ): string {
   const amount = (n: number) => (unit === "bytes" ? formatBytes(n) : String(n));
-  if (total === undefined || total <= 0) return `${label} ${amount(done)}`;
+  if (total === undefined || total <= 0) return done === 0 ? `${label} …` : `${label} ${amount(done)}`;
   const share = Math.min(1, done / total);
   const right = `${String(Math.floor(share * 100)).padStart(3)} % of ${amount(total)}`;
   const width = Math.max(0, Math.min(40, columns - label.length - right.length - 2));

@@ -168,11 +168,24 @@ class Check<Task> {
       }
       if (reward < low || reward > high)
         this.#report(`${label}: the episode's reward is ${reward}, outside of [${low}, ${high}]`);
+      this.#checkSecret(episode, label);
     } finally {
       await episode.close();
       await episode.close();
     }
     return JSON.stringify([episode.observation, history.map(({ result }) => result)]);
+  }
+
+  #checkSecret(episode: Episode, label: string): void {
+    const { secret, hidden } = episode.privileged?.() ?? {};
+    if (secret !== undefined && hidden === undefined)
+      this.#report(`${label}: privileged() has a secret but does not say which texts are hidden`);
+    if (
+      hidden?.some(
+        (entry) => [entry].flat().length === 0 || [entry].flat().some((text) => text.trim() === ""),
+      )
+    )
+      this.#report(`${label}: a hidden text of privileged() is empty`);
   }
 
   #start(task: Task): Promise<Episode> {

@@ -46,12 +46,7 @@ export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapt
 export type { CheckArguments } from "./arguments.ts";
 export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
 export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
-export {
-  type DemonstratedTurn,
-  defineEnvironment,
-  type EnvironmentDefinition,
-  type MaybePromise,
-} from "./define.ts";
+export { defineEnvironment } from "./define.ts";
 export {
   type Tool,
   type ToolArguments,
@@ -60,6 +55,7 @@ export {
   ToolError,
   tool,
 } from "./define-tool.ts";
+export type { DemonstratedTurn, EnvironmentDefinition, MaybePromise } from "./definition.ts";
 export {
   type Errand,
   type ErrandPolicy,

@@ -158,5 +158,5 @@ function pick<T>(choices: readonly T[], random: Random): T {
 
 function randomFrom(seed: number, turn: number): Random {
   let count = 0;
-  return () => uniform(seed, streams.probe, turn * 4096 + count++);
+  return () => uniform(seed, streams.check, turn * 4096 + count++);
 }

@@ -5,8 +5,8 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
-import type { EnvironmentDefinition, MaybePromise } from "./define.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
+import type { EnvironmentDefinition, MaybePromise } from "./definition.ts";
 import { episodeOver } from "./errors.ts";
 
 /** The tools of an episode by name, including `respond` if the agent speaks by a call. */

@@ -5,7 +5,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import type { Action, Message } from "../contract/environment.ts";
+import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
 import { readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import {
@@ -27,6 +27,14 @@ export interface EpisodeRecord {
    * The task's messages, which the conversation holds as ids; absent where the trajectory has none.
    */
   opening?: readonly Message[];
+  /** See `Trajectory`. */
+  privileged?: PrivilegedInformation;
+  branch?: { trajectory: number; turn: number };
+  /** Of served episodes: the episode that this one worked for, and the group of attempts it belongs to. */
+  parent?: string;
+  group?: string;
+  /** Of served episodes: when it was recorded, in milliseconds since 1970. */
+  time?: number;
   turns: {
     /** Length of s in tokens: s is this prefix of the conversation. */
     state: number;
@@ -48,7 +56,7 @@ export interface EpisodeRecord {
 }
 
 export function toRecord(trajectory: Trajectory): EpisodeRecord {
-  const { id, task, seed, outcome, reward, fault, opening } = trajectory;
+  const { id, task, seed, outcome, reward, fault, opening, privileged, branch } = trajectory;
   return {
     id,
     task,
@@ -57,6 +65,8 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     reward,
     ...(fault === undefined ? {} : { fault }),
     ...(opening === undefined ? {} : { opening }),
+    ...(privileged === undefined ? {} : { privileged }),
+    ...(branch === undefined ? {} : { branch }),
     turns: trajectory.turns.map(({ state, tokens, logProbs, ...turn }) => ({
       ...turn,
       state: state.length,
@@ -83,12 +93,14 @@ function writtenAfter(conversation: Conversation, state: number) {
 
 /**
  * The episodes of a record file in order, one in memory at a time.
+ *
+ * @param bytes length up to which the file is read. Default: all of it
  * @throws NlacError ERR_RUN for a damaged line, or a record that is not an episode or has a reward
  *   that is not a finite number; ERR_IO
  */
-export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
+export function* readEpisodeRecords(path: string, bytes?: number): Generator<EpisodeRecord> {
   let line = 0;
-  for (const record of readRecords<Partial<EpisodeRecord> | null>(path)) {
+  for (const record of readRecords<Partial<EpisodeRecord> | null>(path, undefined, bytes)) {
     line++;
     if (!Array.isArray(record?.turns) || record.conversation === undefined)
       throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
@@ -132,11 +144,11 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 }
 
 /**
- * The episodes of several files in order: those of earlier runs, to train on.
+ * The episodes of several files in order, as `model` sampled them in earlier runs, to train on.
  * @throws NlacError ERR_RUN as `readEpisodes`, and for ids of another tokenizer than `model`'s;
  *   ERR_IO
  */
-export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
+export function* readSampled(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
     for (const trajectory of readEpisodes(path, model)) {
       if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
@@ -153,7 +165,7 @@ export function* readRecorded(paths: readonly string[], model: LanguageModel): G
 /**
  * Whether `text` is `decoded` without its control tokens and without anything after a stop string.
  */
-function isRestOf(text: string, decoded: string): boolean {
+export function isRestOf(text: string, decoded: string): boolean {
   let found = 0;
   for (let i = 0; i < decoded.length && found < text.length; i++) if (decoded[i] === text[found]) found++;
   return found === text.length;

@@ -1,6 +1,6 @@
 /** Results of a rollout: an episode, its turns, and the transitions that training samples. */
 
-import type { Action, Message } from "../contract/environment.ts";
+import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
 /**
@@ -62,6 +62,21 @@ export interface Trajectory {
   outcome: Outcome;
   /** Code and message of a fault. */
   fault?: { code: string; message: string };
+  /** What the agent was not told; read by methods that look back at the episode. */
+  privileged?: PrivilegedInformation;
+  /**
+   * For a branch: the number of the episode that it repeats, and the turn, from 0, from which it
+   * differs.
+   */
+  branch?: { trajectory: number; turn: number };
+}
+
+/** What really followed a turn in its episode. */
+export interface Rest {
+  /** The later turns, in order. */
+  turns: readonly Pick<Turn, "action" | "observation" | "reward">[];
+  /** Total reward of the episode; absent if a limit or a fault cut it short. */
+  score?: number;
 }
 
 /** One sample of the replay buffer: (s, a, r, s', terminated) and its origin. */
@@ -77,6 +92,8 @@ export interface Transition {
   /** Whether the outcome replaces the bootstrapped future. False for a truncated episode. */
   terminated: boolean;
   truncated: boolean;
+  /** What followed, for Monte-Carlo targets. */
+  rest: Rest;
 }
 
 /**
@@ -104,6 +121,13 @@ export function succeeded({
  */
 export function transitionsOf(trajectory: Trajectory): Transition[] {
   const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
+  // Only what is read later, so that a replay buffer does not hold the rest.
+  const followed = turns.map(({ action, observation, reward }) => ({
+    ...(action === undefined ? {} : { action }),
+    observation,
+    reward,
+  }));
+  const score = turns.at(-1)?.terminated ? { score: turns.reduce((sum, { reward }) => sum + reward, 0) } : {};
   let received = 0;
   return turns.map((turn, i) => {
     received += turn.reward;
@@ -111,11 +135,15 @@ export function transitionsOf(trajectory: Trajectory): Transition[] {
     return {
       ...{ trajectory: trajectory.id, turn: i, state, action, observation },
       ...{ reward, received, terminated, truncated },
+      rest: { turns: followed.slice(i + 1), ...score },
     };
   });
 }
 
+/** Items that are at hand, or arrive one by one. */
+export type Stream<T> = Iterable<T> | AsyncIterable<T>;
+
 /** The transitions of many episodes, one episode in memory at a time. */
-export function* transitionsOfAll(trajectories: Iterable<Trajectory>): Generator<Transition> {
-  for (const trajectory of trajectories) yield* transitionsOf(trajectory);
+export async function* transitionsOfAll(trajectories: Stream<Trajectory>): AsyncGenerator<Transition> {
+  for await (const trajectory of trajectories) yield* transitionsOf(trajectory);
 }

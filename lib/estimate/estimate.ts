@@ -6,6 +6,7 @@
 import { applyChange, parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { type Device, gpus, thisMachine } from "./devices.ts";
 import { type Memory, memoryOf } from "./memory.ts";
+import { plansOf, type RankPlans } from "./ranks.ts";
 import { findShape, type ModelShape, parameterCount } from "./shape.ts";
 import { type Time, timeOf } from "./time.ts";
 import { atLimits, type Play, type Work, workOf } from "./work.ts";
@@ -32,6 +33,8 @@ export interface Estimate {
   fits: Fit[];
   /** Empty if everything fits on the largest device. */
   remedies: Remedy[];
+  /** Several ranks, for a recipe for GPUs. */
+  ranks: RankPlans | undefined;
 }
 
 /** Throws ERR_MODEL_NOT_FOUND if the shape of the recipe's model is unknown, ERR_MODEL_FORMAT. */
@@ -49,6 +52,7 @@ export function estimate(recipe: Recipe, play?: Play, here: Device = thisMachine
     work,
     fits,
     remedies: remediesOf(recipe, shape, fits, play),
+    ranks: recipe.learner.device === "cpu" ? undefined : plansOf(recipe, shape, work),
   };
 }
 
@@ -99,11 +103,18 @@ function remediesOf(
 /** Changes that save memory, the least costly first; adapters last, because they train less. */
 function changesFor(recipe: Recipe): string[][] {
   const { algorithm, config, learner } = recipe;
+  if (!("episodesPerIteration" in config))
+    return [
+      learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
+      [],
+      [],
+      learner.adapter === undefined ? ['learner.adapter={"rank":16,"alpha":32}'] : [],
+    ];
   // The batch of generation: the episodes of an iteration (in groups for GRPO), or NLAC's batch.
   const batch = algorithm === "nlac" && config.batchSize > config.episodesPerIteration;
   const field = batch ? "batchSize" : "episodesPerIteration";
   const texts = config[field];
-  const group = algorithm === "grpo" ? config.groupSize : 1;
+  const group = algorithm === "grpo" || algorithm === "critique-grpo" ? config.groupSize : 1;
   const fewer: string[] = [];
   for (let count = texts >> 1; count >= group; count >>= 1)
     fewer.push(`config.${field}=${count - (count % group)}`);

@@ -8,6 +8,8 @@ import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import {
   adapterCount,
+  attentionLayers,
+  deltaWidths,
   headCount,
   keyWidth,
   layerMatrices,
@@ -46,10 +48,25 @@ const logitBytes = { cpu: 64 * 2 ** 20, cuda: 256 * 2 ** 20 };
 /** Tokens per block of the KV cache. */
 const blockTokens = 16;
 
-export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device["kind"]): Memory {
+/** How ranks share a training: their number, and `learner.sharding`. */
+export interface Split {
+  ranks: number;
+  sharding: Recipe["learner"]["sharding"];
+}
+
+const alone: Split = { ranks: 1, sharding: "none" };
+
+/** The memory of one rank, by default the only one. */
+export function memoryOf(
+  recipe: Recipe,
+  shape: ModelShape,
+  work: Work,
+  device: Device["kind"],
+  split: Split = alone,
+): Memory {
   const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const { kept, beyond } = caches(recipe, shape, work, size);
-  const held = [...weightParts(recipe, shape, work, size), { name: "keys and values", bytes: kept }];
+  const held = [...weightParts(recipe, shape, work, size, split), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
     held.push({ name: "matrices packed for writing", bytes: packedBytes(recipe, shape, work) });
     held.push({ name: "Node and libtorch", bytes: processBytes });
@@ -70,32 +87,62 @@ export function total(parts: readonly Part[]): number {
   return parts.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-function weightParts({ learner, algorithm }: Recipe, shape: ModelShape, work: Work, size: number): Part[] {
+function weightParts(
+  { learner, algorithm }: Recipe,
+  shape: ModelShape,
+  work: Work,
+  size: number,
+  { ranks, sharding }: Split,
+): Part[] {
   const whole = parameterCount(shape);
   const adapter = learner.adapter;
-  const trained =
-    (adapter === undefined ? whole : adapterCount(shape, adapter)) + headCount(algorithm, shape);
+  const heads = headCount(algorithm, shape);
+  const trained = (adapter === undefined ? whole : adapterCount(shape, adapter)) + heads;
+  // In float32 the masters are the copy to compute with, which every rank has whole.
+  const parts = sharding === "none" ? 1 : ranks;
+  const masterParts = size === 4 ? 1 : parts;
   const copy = (name: string) =>
     size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * trained }];
-  const { moments, averages, references } = work;
+  const { moments, averages, references, rewardModels } = work;
+  // Its θ, gradients and moments, as for the policy.
+  const judge = rewardModels * (16 * trained + (size === 4 ? 0 : size * trained));
   return [
     ...(adapter === undefined
       ? []
       : [{ name: `the model, ${estimatedDtype(learner.dtype)}`, bytes: size * whole }]),
-    { name: "θ, float32", bytes: 4 * trained },
+    { name: "θ, float32", bytes: (4 * trained) / masterParts },
     ...copy("θ"),
-    { name: "gradients, float32", bytes: 4 * trained },
-    { name: `AdamW's moments, ${moments === 1 ? "one set" : "two sets"}`, bytes: 8 * moments * trained },
-    ...(averages > 0 ? [{ name: "θ̄, float32", bytes: 4 * trained }, ...copy("θ̄")] : []),
+    { name: "gradients, float32", bytes: 4 * gradientCount(shape, trained, adapter, heads, ranks, sharding) },
+    {
+      name: `AdamW's moments, ${moments === 1 ? "one set" : "two sets"}`,
+      bytes: (8 * moments * trained) / parts,
+    },
+    ...(averages > 0 ? [{ name: "θ̄, float32", bytes: (4 * trained) / masterParts }, ...copy("θ̄")] : []),
     ...(references > 0
       ? [{ name: `the reference, ${estimatedDtype(learner.dtype)}`, bytes: size * trained }]
       : []),
+    ...(judge === 0 ? [] : [{ name: "the reward model, gradients and moments", bytes: judge }]),
   ];
+}
+
+/** Gradients that a rank holds: with sharding 2, a part of the layers', one layer's, and all others. */
+function gradientCount(
+  shape: ModelShape,
+  trained: number,
+  adapter: Recipe["learner"]["adapter"],
+  heads: number,
+  ranks: number,
+  sharding: Split["sharding"],
+): number {
+  if (sharding !== 2) return trained;
+  const embeddings = shape.hidden * (1 + (shape.tied ? 1 : 2) * shape.vocabulary);
+  const inLayers = trained - heads - (adapter === undefined ? embeddings : 0);
+  return trained - inLayers + inLayers / ranks + inLayers / shape.layers;
 }
 
 /** Bytes of a token's keys and values in all layers. */
 export function cacheBytesPerToken(shape: ModelShape, size: number): number {
-  return 2 * shape.layers * keyWidth(shape) * size;
+  return 2 * attentionLayers(shape) * keyWidth(shape) * size;
 }
 
 /** Capacity of a sequence's KV cache in tokens: whole blocks for all tokens but the last. */
@@ -133,13 +180,21 @@ function packedBytes(recipe: Recipe, shape: ModelShape, work: Work): number {
   return matrixBytes(recipe, shape) * (recipe.learner.adapter === undefined ? sets : Math.min(sets, 1));
 }
 
+/** Of a gated delta net, per layer and token: projections, output, and the state before each chunk of 64 tokens. */
+function deltaBytes({ delta }: ModelShape, size: number): number {
+  if (delta === undefined) return 0;
+  const { projected, values } = deltaWidths(delta);
+  return size * (projected + values) + 4 * (values + (delta.keyDim * values) / 64);
+}
+
 /** Per layer and token: its input, data for its backward pass, and temporaries of that pass. */
 function layerBytes(shape: ModelShape, size: number) {
   const { hidden, intermediate, heads, qkNorm } = shape;
   const query = queryWidth(shape);
   const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
   const input = size * hidden;
-  const kept = size * (2 * hidden + projected + query + 2 * intermediate) + 4 * heads;
+  const attention = size * (projected + query) + 4 * heads;
+  const kept = size * (2 * hidden + 2 * intermediate) + Math.max(attention, deltaBytes(shape, size));
   // The MLP's backward pass is the largest: activations, their gradients, and float32 operands.
   const backward = size * (4 * intermediate + 3 * hidden) + 4 * (2 * intermediate + hidden);
   return { input, kept, backward };

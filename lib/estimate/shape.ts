@@ -22,10 +22,29 @@ export interface ModelShape {
   qkvBias: boolean;
   outputBias: boolean;
   mlpBias: boolean;
-  /** Queries and keys are normalised (Qwen3). */
-  qkNorm: boolean;
+  /** Queries and keys are normalised: each head alone (Qwen3), or all heads of a token together (OLMo 3). */
+  qkNorm: boolean | "whole";
+  /** Attention has a gate beside each query (Qwen3.5). */
+  gatedAttention?: boolean;
+  /** The layers with a gated delta net instead of attention (Qwen3.5). */
+  delta?: DeltaShape;
+  /** Norms of a layer, besides those of queries and keys; default 2. */
+  norms?: number;
+  /** Tokens that attention sees in each layer with a window; default: no layer has one. */
+  windows?: readonly number[];
   /** Maximum context, tokens. */
   maxPositions: number;
+}
+
+/** Sizes of a gated delta net. */
+export interface DeltaShape {
+  layers: number;
+  keyHeads: number;
+  heads: number;
+  keyDim: number;
+  valueDim: number;
+  /** Tokens of the convolution. */
+  kernel: number;
 }
 
 const plain = { qkvBias: false, outputBias: false, mlpBias: false, qkNorm: false };
@@ -63,6 +82,11 @@ export const publicModels: Readonly<Record<string, ModelShape>> = {
   },
   "Qwen2.5-1.5B-Instruct": { ...qwen2, layers: 28, hidden: 1536, intermediate: 8960, heads: 12, kvHeads: 2 },
   "Qwen2.5-3B-Instruct": { ...qwen2, layers: 36, hidden: 2048, intermediate: 11_008, heads: 16, kvHeads: 2 },
+  "Llama-3.2-3B-Instruct": {
+    ...plain,
+    ...{ layers: 28, hidden: 3072, intermediate: 8192, heads: 24, kvHeads: 8, headDim: 128 },
+    ...{ vocabulary: 128_256, tied: true, maxPositions: 131_072 },
+  },
   "Qwen2.5-7B-Instruct": {
     ...qwen2,
     layers: 28,
@@ -119,8 +143,45 @@ function readConfig(path: string): Record<string, unknown> {
   }
 }
 
+/** What a config.json may omit or does not say, by model_type. */
+interface FamilyShape {
+  defaults?: Record<string, unknown>;
+  qkNorm?: ModelShape["qkNorm"];
+  norms?: number;
+  /** Every layer but each `pattern`-th has a window, unless layer_types says otherwise. */
+  pattern?: number;
+}
+
+const familyShapes: Readonly<Record<string, FamilyShape>> = {
+  qwen3: { defaults: { head_dim: 128 }, qkNorm: true },
+  qwen3_5_text: { defaults: { head_dim: 256 }, qkNorm: true },
+  smollm3: { defaults: { tie_word_embeddings: true } },
+  mistral: { defaults: { sliding_window: 4096 }, pattern: Number.POSITIVE_INFINITY },
+  ministral3: { defaults: { head_dim: 128 }, pattern: Number.POSITIVE_INFINITY },
+  olmo3: { defaults: { sliding_window: 4096 }, qkNorm: "whole", pattern: 4 },
+  gemma3_text: {
+    defaults: {
+      ...{ vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
+      ...{ max_position_embeddings: 131_072, tie_word_embeddings: true, sliding_window: 4096 },
+    },
+    qkNorm: true,
+    norms: 4,
+    pattern: 6,
+  },
+};
+
 /** The shape in a Hugging Face config.json; errors name `source`. Throws ERR_MODEL_FORMAT. */
-function shapeOf(config: Record<string, unknown>, source: string): ModelShape {
+function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
+  // A model of text and images has its text model's configuration inside.
+  const text = given.text_config as Record<string, unknown> | undefined;
+  const type = text?.model_type ?? given.model_type ?? typeOfArchitecture(given);
+  const family = familyShapes[String(type)] ?? {};
+  const config: Record<string, unknown> = { ...family.defaults };
+  if (text !== undefined)
+    config.tie_word_embeddings = given.tie_word_embeddings ?? config.tie_word_embeddings;
+  for (const [key, value] of Object.entries(text ?? given)) {
+    if (value !== null || key === "sliding_window") config[key] = value;
+  }
   const whole = (key: string, otherwise?: number): number => {
     const value = config[key] ?? otherwise;
     if (Number.isInteger(value) && (value as number) > 0) return value as number;
@@ -129,25 +190,75 @@ function shapeOf(config: Record<string, unknown>, source: string): ModelShape {
       `${source}: ${key} is ${JSON.stringify(value)}, not a whole number.`,
     );
   };
-  const family = config.model_type;
   const heads = whole("num_attention_heads");
   const hidden = whole("hidden_size");
-  const attentionBias = family !== "qwen2" && config.attention_bias === true;
+  const layers = whole("num_hidden_layers");
+  const attentionBias = type !== "qwen2" && config.attention_bias === true;
   return {
-    layers: whole("num_hidden_layers"),
+    layers,
     hidden,
     intermediate: whole("intermediate_size"),
     heads,
     kvHeads: whole("num_key_value_heads", heads),
-    headDim: whole("head_dim", family === "qwen3" ? 128 : hidden / heads),
+    headDim: whole("head_dim", hidden / heads),
     vocabulary: whole("vocab_size"),
     tied: config.tie_word_embeddings === true,
-    qkvBias: family === "qwen2" || attentionBias,
+    qkvBias: type === "qwen2" || attentionBias,
     outputBias: attentionBias,
-    mlpBias: family === "llama" && config.mlp_bias === true,
-    qkNorm: family === "qwen3",
+    mlpBias: (type === "llama" || type === "smollm3") && config.mlp_bias === true,
+    qkNorm: family.qkNorm ?? false,
+    norms: family.norms ?? 2,
+    windows: windowsOf(config, layers, family),
     maxPositions: whole("max_position_embeddings"),
+    ...(type === "qwen3_5_text" && { gatedAttention: true, delta: deltaOf(config, whole) }),
   };
+}
+
+/** model_type of a config.json that has only `architectures`. */
+function typeOfArchitecture({ architectures }: Record<string, unknown>): string {
+  const name = Array.isArray(architectures) ? String(architectures[0]) : "";
+  const type = name.replace(/ForCausalLM$/, "").toLowerCase();
+  return ["gemma3", "qwen3_5"].includes(type) ? `${type}_text` : type;
+}
+
+function windowsOf(config: Record<string, unknown>, layers: number, { pattern }: FamilyShape): number[] {
+  const window = config.sliding_window;
+  const off = config.model_type === "smollm3" && config.use_sliding_window !== true;
+  if (typeof window !== "number" || off || (pattern === undefined && !Array.isArray(config.layer_types)))
+    return [];
+  const types = Array.isArray(config.layer_types)
+    ? config.layer_types
+    : Array.from({ length: layers }, (_, l) => ((l + 1) % (pattern ?? 1) === 0 ? "" : "sliding_attention"));
+  return types.filter((type) => type === "sliding_attention").map(() => window);
+}
+
+function deltaOf(
+  config: Record<string, unknown>,
+  whole: (key: string, otherwise?: number) => number,
+): DeltaShape {
+  const layers = whole("num_hidden_layers");
+  const types = config.layer_types as readonly unknown[] | undefined;
+  const interval = whole("full_attention_interval", 4);
+  return {
+    layers:
+      types?.filter((type) => type === "linear_attention").length ?? layers - Math.floor(layers / interval),
+    keyHeads: whole("linear_num_key_heads", 16),
+    heads: whole("linear_num_value_heads", 32),
+    keyDim: whole("linear_key_head_dim", 128),
+    valueDim: whole("linear_value_head_dim", 128),
+    kernel: whole("linear_conv_kernel_dim", 4),
+  };
+}
+
+/** Layers that have keys and values. */
+export function attentionLayers({ layers, delta }: ModelShape): number {
+  return layers - (delta?.layers ?? 0);
+}
+/** Widths of a gated delta net: of its values, of its convolution, and of its whole input projection. */
+export function deltaWidths({ keyHeads, heads, keyDim, valueDim }: DeltaShape) {
+  const values = heads * valueDim;
+  const channels = 2 * keyHeads * keyDim + values;
+  return { values, channels, projected: channels + values + 2 * heads };
 }
 
 /** Total width of the query heads, and of the key or value heads. */
@@ -160,25 +271,39 @@ export function keyWidth({ kvHeads, headDim }: ModelShape): number {
 
 /** Parameters of additional heads: a value head, or twin Q heads with their values. */
 export function headCount(algorithm: Recipe["algorithm"], { hidden, vocabulary }: ModelShape): number {
-  if (algorithm === "ppo") return hidden + 1;
+  if (algorithm === "ppo" || algorithm === "archer") return hidden + 1;
   return algorithm === "sac" ? 2 * (vocabulary + 1) * hidden : 0;
 }
 
-/** Entries of the matrices of one layer; each is used once per token. */
-export function layerMatrices(shape: ModelShape): number {
-  const { hidden, intermediate } = shape;
+/** Entries of the matrices of all layers. */
+function allMatrices(shape: ModelShape): number {
+  const { layers, hidden, intermediate, delta } = shape;
   const query = queryWidth(shape);
-  return hidden * (query + 2 * keyWidth(shape)) + query * hidden + 3 * hidden * intermediate;
+  const queries = shape.gatedAttention ? 2 * query : query;
+  const attention = hidden * (queries + 2 * keyWidth(shape)) + query * hidden;
+  const widths = delta === undefined ? undefined : deltaWidths(delta);
+  const net = widths === undefined ? 0 : hidden * (widths.projected + widths.values);
+  return 3 * layers * hidden * intermediate + attentionLayers(shape) * attention + (delta?.layers ?? 0) * net;
+}
+
+/** Entries of the matrices of one layer, of several kinds on average; each is used once per token. */
+export function layerMatrices(shape: ModelShape): number {
+  return allMatrices(shape) / shape.layers;
 }
 
 export function parameterCount(shape: ModelShape): number {
-  const { layers, hidden, intermediate, headDim, vocabulary, tied } = shape;
-  const biases =
-    (shape.qkvBias ? queryWidth(shape) + 2 * keyWidth(shape) : 0) +
+  const { layers, hidden, intermediate, headDim, vocabulary, tied, delta } = shape;
+  const queries = queryWidth(shape) * (shape.gatedAttention ? 2 : 1);
+  const ofAttention =
+    (shape.qkvBias ? queries + 2 * keyWidth(shape) : 0) +
     (shape.outputBias ? hidden : 0) +
-    (shape.mlpBias ? 2 * intermediate + hidden : 0);
-  const norms = 2 * hidden + (shape.qkNorm ? 2 * headDim : 0);
-  return layers * (layerMatrices(shape) + biases + norms) + hidden + (tied ? 1 : 2) * vocabulary * hidden;
+    (shape.qkNorm === "whole" ? queryWidth(shape) + keyWidth(shape) : shape.qkNorm ? 2 * headDim : 0);
+  const ofNet =
+    delta === undefined ? 0 : deltaWidths(delta).channels * delta.kernel + 2 * delta.heads + delta.valueDim;
+  const ofAll = (shape.norms ?? 2) * hidden + (shape.mlpBias ? 2 * intermediate + hidden : 0);
+  const vectors =
+    attentionLayers(shape) * ofAttention + (delta?.layers ?? 0) * ofNet + layers * ofAll + hidden;
+  return allMatrices(shape) + vectors + (tied ? 1 : 2) * vocabulary * hidden;
 }
 
 /** Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all. */
@@ -186,18 +311,34 @@ export function adapterCount(
   shape: ModelShape,
   { rank, targets }: Pick<AdapterOptions, "rank" | "targets">,
 ): number {
-  const { layers, hidden, intermediate } = shape;
+  const { layers, hidden, intermediate, delta } = shape;
   const query = queryWidth(shape);
   const key = keyWidth(shape);
-  const sides: Record<string, number> = {
-    q_proj: hidden + query,
+  const ofAttention: Record<string, number> = {
+    q_proj: hidden + (shape.gatedAttention ? 2 * query : query),
     k_proj: hidden + key,
     v_proj: hidden + key,
     o_proj: query + hidden,
+  };
+  const ofAll: Record<string, number> = {
     gate_proj: hidden + intermediate,
     up_proj: hidden + intermediate,
     down_proj: intermediate + hidden,
   };
-  const names = targets ?? Object.keys(sides);
-  return layers * rank * names.reduce((sum, name) => sum + (sides[name] ?? 0), 0);
+  const { channels, values } = delta === undefined ? { channels: 0, values: 0 } : deltaWidths(delta);
+  const ofNet: Record<string, number> = {
+    in_proj_qkv: hidden + channels,
+    in_proj_z: hidden + values,
+    in_proj_b: hidden + (delta?.heads ?? 0),
+    in_proj_a: hidden + (delta?.heads ?? 0),
+    out_proj: values + hidden,
+  };
+  const parts = [
+    [layers, ofAll],
+    [attentionLayers(shape), ofAttention],
+    [delta?.layers ?? 0, ofNet],
+  ] as const;
+  const count = (sides: Record<string, number>) =>
+    (targets ?? Object.keys(sides)).reduce((sum, name) => sum + (sides[name] ?? 0), 0);
+  return rank * parts.reduce((sum, [times, sides]) => sum + times * count(sides), 0);
 }

@@ -7,7 +7,14 @@ import { estimatedDtype } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
-import { adapterCount, layerMatrices, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
+import {
+  adapterCount,
+  attentionLayers,
+  layerMatrices,
+  type ModelShape,
+  parameterCount,
+  queryWidth,
+} from "./shape.ts";
 import type { Pass, Work, Writing } from "./work.ts";
 
 export interface Spending {
@@ -42,8 +49,12 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
     training: trained.seconds + stepSeconds(recipe, shape, device, moved),
   };
   // An average iteration: not all have diagnostics.
-  const diagnosed = sum(work.diagnosis.writing.map((call) => writingCost(recipe, shape, call, device)));
-  const share = work.diagnosis.times / Math.max(1, work.iterations);
+  const { diagnosis } = work;
+  const diagnosed = sum([
+    ...diagnosis.writing.map((call) => writingCost(recipe, shape, call, device)),
+    ...(diagnosis.passes ?? []).map((one) => passCost(recipe, shape, one, device)),
+  ]);
+  const share = diagnosis.times / Math.max(1, work.iterations);
   const iteration = scaled(update, work.updates);
   for (const key of ["written", "read", "flops"] as const)
     iteration[key] += played[key] + share * diagnosed[key];
@@ -84,7 +95,12 @@ function scaled(spending: Spending, factor: number): Spending {
 
 /** Forward pass of one token after `seen` tokens, without the head. */
 function forwardFlops(shape: ModelShape, seen: number): number {
-  return 2 * shape.layers * (layerMatrices(shape) + 2 * queryWidth(shape) * seen);
+  const { delta, windows = [] } = shape;
+  // A gated delta net reads its state twice and writes it.
+  const states = delta === undefined ? 0 : 3 * delta.layers * delta.heads * delta.keyDim * delta.valueDim;
+  const attended = windows.reduce((sum, window) => sum + Math.min(seen, window), 0);
+  const all = attended + (attentionLayers(shape) - windows.length) * seen;
+  return 2 * (shape.layers * layerMatrices(shape) + 2 * queryWidth(shape) * all + states);
 }
 
 function headFlops({ vocabulary, hidden }: ModelShape): number {

@@ -2,27 +2,27 @@
  * The work of a training: all generations and losses of an iteration, with expected token counts.
  */
 
+import type { ArcherConfig } from "../algorithms/archer.ts";
+import { batching, type CritiqueGrpoConfig } from "../algorithms/critique-grpo.ts";
 import type { NlacConfig } from "../algorithms/nlac.ts";
 import type { SacConfig } from "../algorithms/sac.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
+import {
+  isAction,
+  pass,
+  resting,
+  type TextLengths,
+  type Texts,
+  type Update,
+  type Work,
+  type Writing,
+  writing,
+} from "./calls.ts";
+import { branchCalls, hopeUpdate, preferencePasses } from "./preference-work.ts";
 import type { ModelShape } from "./shape.ts";
 
-/** Assumed lengths in tokens. */
-export interface TextLengths {
-  /** The policy's prompt at the start of an episode. */
-  opening: number;
-  action: number;
-  observation: number;
-  /** A future, a target or a critique. */
-  critique: number;
-  /** A role's instructions, with the template's tokens. */
-  request: number;
-  /** The reasoning before an answer, for reasoning models; not part of the history. */
-  thought: number;
-  /** Turns per episode. */
-  turns: number;
-}
+export type { Pass, TextLengths, Work, Writing } from "./calls.ts";
 
 /** Guesses for an instruct model of some billion parameters; `thought` for a reasoning model. */
 const guessed: TextLengths = {
@@ -48,64 +48,21 @@ const assumed: Readonly<Record<string, Partial<TextLengths>>> = {
   errands: { opening: 24, action: 8, observation: 8, critique: 12, request: 8, thought: 0, turns: 6 },
 };
 
-/** A call that generates `texts` completions, done `times` times. */
-export interface Writing {
-  what:
-    | "actions"
-    | "futures"
-    | "targets"
-    | "attempts"
-    | "next actions"
-    | "critiques"
-    | "refinements"
-    | "corrected targets"
-    | "corrected refinements";
-  weights: "θ" | "θ̄";
-  times: number;
-  texts: number;
-  /** Tokens of a prompt, and those that no earlier call with the same weights has read. */
-  prompt: number;
-  fresh: number;
-  /** Generated tokens. */
-  written: number;
-}
-
-/** A training pass over `texts` texts. */
-export interface Pass {
-  what: string;
-  texts: number;
-  /** Tokens read per text. */
-  tokens: number;
-  /** Tokens of these that have a loss. */
-  scored: number;
-  backward: boolean;
-}
-
-export interface Work {
-  /** Iterations; episodes and updates per iteration, and optimizer steps per update. */
-  iterations: number;
-  episodes: number;
-  updates: number;
-  steps: number;
-  /** Sets of AdamW moments; copies of θ that are moving averages, and constant ones. */
-  moments: number;
-  averages: number;
-  references: number;
-  lengths: TextLengths;
-  /** The recipe's limits within the model's context: prompt, and text of each kind, in tokens. */
-  limits: { prompt: number; action: number; critique: number };
-  /** Generation of an iteration's episodes, of one update, and of each diagnosis. */
-  playing: Writing[];
-  writing: Writing[];
-  diagnosis: { times: number; writing: Writing[] };
-  passes: Pass[];
-  /** Before all iterations. */
-  warmup: { steps: number; pass: Pass };
-}
-
 /** Figures of the environment, if it could be opened. */
 export interface Play {
   turns: number;
+  /** Training tasks; default 100, for methods whose data grows with them. */
+  tasks?: number;
+}
+
+/** Rounds of a recipe, and the episodes that the policy plays in each. */
+function roundsOf(recipe: Recipe, tasks: number): { iterations: number; episodes: number } {
+  const { config } = recipe;
+  if ("episodesPerIteration" in config)
+    return { iterations: config.iterations, episodes: config.episodesPerIteration };
+  if ("epochs" in config) return { iterations: config.epochs, episodes: 0 };
+  const chosen = config.tasksPerIteration === 0 ? tasks : config.tasksPerIteration;
+  return { iterations: config.iterations, episodes: chosen * config.episodesPerTask };
 }
 
 /**
@@ -114,9 +71,11 @@ export interface Play {
  */
 export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play): Work {
   const { config } = recipe;
-  const expected = { ...guessed, ...assumed[recipe.environment.name], ...play };
+  const { tasks = 100, ...known } = play ?? {};
+  const expected = { ...guessed, ...assumed[recipe.environment.name], ...known };
+  const { iterations, episodes } = roundsOf(recipe, tasks);
   const critic =
-    recipe.algorithm === "nlac"
+    recipe.algorithm === "nlac" || recipe.algorithm === "critique-grpo"
       ? recipe.config
       : { reasoning: false, maxCriticTokens: config.maxActionTokens };
   const thought = critic.reasoning ? expected.thought : 0;
@@ -138,22 +97,23 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
   const texts: Texts = { lengths, limits, state, context: maxPositions };
   const { steps, batchSize } = recipe.warmup;
   const work = {
-    iterations: config.iterations,
-    episodes: config.episodesPerIteration,
+    ...{ iterations, episodes },
     lengths,
     limits,
     playing: [
       writing(texts, "actions", "θ", state, opening / turns + action + observation, {
-        texts: config.episodesPerIteration,
+        texts: episodes,
         times: turns,
       }),
+      ...(recipe.algorithm === "critique-grpo" ? refinedGroupCalls(recipe.config, texts) : []),
+      ...(recipe.algorithm === "hope" ? branchCalls(recipe.config, texts, episodes) : []),
     ],
     // A text is a conversation up to the reply of one of its roles.
     warmup: { steps, pass: pass(texts, "warm-up", batchSize, state + action + request, critique) },
   };
-  return config.iterations === 0
-    ? { ...work, ...resting, averages: updateOf(recipe, texts).averages, playing: [] }
-    : { ...work, ...updateOf(recipe, texts) };
+  const update = updateOf(recipe, texts, episodes, tasks);
+  if (iterations === 0) return { ...work, ...resting, averages: update.averages, playing: [] };
+  return { ...work, ...update, playing: episodes === 0 ? [] : work.playing };
 }
 
 /** The part of a text that stays in the history. */
@@ -161,24 +121,7 @@ function answerTokens(written: number, { thought }: TextLengths): number {
   return Math.max(0, written - thought);
 }
 
-type Update = Pick<
-  Work,
-  "updates" | "steps" | "moments" | "averages" | "references" | "writing" | "passes" | "diagnosis"
->;
-
-/** For a recipe that ends after its warm-up, except θ̄. */
-const resting: Update = {
-  updates: 0,
-  steps: 0,
-  moments: 1,
-  averages: 0,
-  references: 0,
-  writing: [],
-  passes: [],
-  diagnosis: { times: 0, writing: [] },
-};
-
-function updateOf(recipe: Recipe, texts: Texts): Update {
+function updateOf(recipe: Recipe, texts: Texts, episodes: number, tasks: number): Update {
   switch (recipe.algorithm) {
     case "nlac":
       return nlacUpdate(recipe.config, texts);
@@ -186,7 +129,8 @@ function updateOf(recipe: Recipe, texts: Texts): Update {
       const { updatesPerIteration, batchSize } = recipe.config;
       const { state, lengths } = texts;
       const passes = [pass(texts, "NLL", batchSize, state, lengths.action)];
-      return { ...resting, updates: updatesPerIteration, steps: 1, passes };
+      const references = recipe.config.restart ? 1 : 0;
+      return { ...resting, updates: updatesPerIteration, steps: 1, references, passes };
     }
     case "grpo":
       return surrogateUpdate(recipe.config, texts, false);
@@ -194,47 +138,34 @@ function updateOf(recipe: Recipe, texts: Texts): Update {
       return surrogateUpdate(recipe.config, texts, true);
     case "sac":
       return softQUpdate(recipe.config, texts);
+    case "critique-grpo":
+      return surrogateUpdate(
+        { ...batching(recipe.config), klCoefficient: recipe.config.klCoefficient },
+        texts,
+        false,
+      );
+    case "archer":
+      return archerUpdate(recipe.config, texts);
+    case "sft": {
+      const { demonstrationsPerTask, batchSize, recorded } = recipe.config;
+      // A recorded file is not read here: one game per task is assumed for each.
+      const actions = (demonstrationsPerTask + recorded.length) * tasks * texts.lengths.turns;
+      const passes = [pass(texts, "NLL", Math.min(batchSize, actions), texts.state, texts.lengths.action)];
+      return { ...resting, updates: Math.ceil(actions / batchSize), steps: 1, passes };
+    }
+    case "dpo": {
+      const { pairsPerGroup, batchSize, pairs } = recipe.config;
+      const { opening, action, observation, turns } = texts.lengths;
+      const all = pairsPerGroup * tasks;
+      const whole = pairs === "episodes";
+      const prompt = whole ? opening + turns * observation : texts.state;
+      const size = 2 * Math.min(batchSize, all);
+      const passes = preferencePasses(texts, size, prompt, whole ? turns * action : action);
+      return { ...resting, updates: Math.ceil(all / batchSize), steps: 1, references: 1, passes };
+    }
+    case "hope":
+      return hopeUpdate(recipe.config, texts, episodes);
   }
-}
-
-/** For texts of the assumed lengths. */
-interface Texts {
-  lengths: TextLengths;
-  limits: Work["limits"];
-  /** Tokens before a transition's action. */
-  state: number;
-  /** The model's context, tokens. */
-  context: number;
-}
-
-function writing(
-  { lengths, limits, context }: Texts,
-  what: Writing["what"],
-  weights: Writing["weights"],
-  prompt: number,
-  fresh: number,
-  more: Pick<Writing, "texts"> & Partial<Writing>,
-): Writing {
-  const written = isAction(what) ? lengths.action : lengths.critique;
-  // Roles other than the policy are limited only by the context (lib/roles/role-writer.ts).
-  const longest = what === "actions" || what === "attempts" ? limits.prompt : context - 1;
-  const held = (tokens: number) => Math.min(tokens, longest);
-  return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
-}
-
-function isAction(what: Writing["what"]): boolean {
-  return ["actions", "attempts", "next actions", "refinements", "corrected refinements"].includes(what);
-}
-
-function pass(
-  { context }: Texts,
-  what: string,
-  texts: number,
-  prompt: number,
-  scored: number,
-  backward = true,
-): Pass {
-  return { what, texts, tokens: Math.min(prompt + scored, context), scored, backward };
 }
 
 /** lib/algorithms/nlac.ts: per transition, two conversations that grow, under θ̄ and under θ. */
@@ -245,8 +176,11 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const batch = { texts: config.batchSize };
 
   // With a single step, a score takes the place of the future.
-  const bootstrapped = turns > 1 && config.bootstrap !== "none";
-  const outcome = state + action + observation + request;
+  const bootstrapped = turns > 1 && (config.bootstrap === "request" || config.bootstrap === "successor");
+  // On average, half of the other turns follow a transition.
+  const followed = ((turns - 1) / 2) * (action + observation);
+  const rest = config.bootstrap === "monte-carlo" ? Math.min(followed, config.maxRestTokens) : 0;
+  const outcome = state + action + observation + rest + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
   const calls = bootstrapped ? futureCalls(config, texts, config.batchSize) : [];
   calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
@@ -387,6 +321,51 @@ function softQUpdate(config: SacConfig, texts: Texts): Update {
     passes: [
       pass(texts, "Q and policy by θ", config.batchSize, prompt, scored),
       pass(texts, "Q by θ̄", config.batchSize, prompt, scored, false),
+    ],
+  };
+}
+
+/** lib/training/refine-groups.ts: critiques, refinements, and the episodes that continue from them. */
+function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): Writing[] {
+  const { episodesPerIteration, groupSize, refinedPerGroup, maxRestTokens } = config;
+  const { lengths, state } = texts;
+  const { observation, request, turns } = lengths;
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
+  const count = (episodesPerIteration / groupSize) * refinedPerGroup;
+  const rest = Math.min(((turns - 1) / 2) * (action + observation), maxRestTokens);
+  const asked = state + action + observation + rest + request;
+  const calls = [
+    writing(texts, "critiques", "θ", asked, observation + rest + request, { texts: count }),
+    writing(texts, "refinements", "θ", asked + critique + request, request, { texts: count }),
+  ];
+  if (turns > 1) {
+    const going = { texts: count, times: (turns - 1) / 2 };
+    calls.push(writing(texts, "actions", "θ", state, action + observation, going));
+  }
+  return calls;
+}
+
+/** lib/algorithms/archer.ts: critic steps, whose targets are computed once, and policy steps. */
+function archerUpdate(config: ArcherConfig, texts: Texts): Update {
+  const { criticUpdatesPerIteration: critic, policyUpdatesPerIteration: policy, batchSize } = config;
+  const { lengths, state } = texts;
+  const { action, observation } = lengths;
+  const updates = critic + policy;
+  // Averaged over both kinds of update. At most, every drawn transition is another one.
+  const ofCritic = (critic / updates) * batchSize;
+  const ofPolicy = (policy / updates) * batchSize;
+  return {
+    ...resting,
+    updates,
+    steps: 1,
+    moments: 2,
+    writing: [writing(texts, "attempts", "θ", state, state, { texts: batchSize })],
+    passes: [
+      pass(texts, "J_Q and J_V", ofCritic, state, action),
+      pass(texts, "J_π", ofPolicy, state, action),
+      pass(texts, "Q and V", batchSize, state, action, false),
+      pass(texts, "V of next states", ofCritic, state + action, observation, false),
+      pass(texts, "log probabilities", ofPolicy, state, action, false),
     ],
   };
 }

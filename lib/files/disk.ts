@@ -4,6 +4,7 @@ import {
   closeSync,
   existsSync,
   fstatSync,
+  fsync,
   fsyncSync,
   ftruncateSync,
   mkdirSync,
@@ -14,6 +15,7 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
+import { promisify } from "node:util";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 
@@ -187,6 +189,15 @@ export class AppendOnlyFile {
     if (!this.#named) syncDirectory(dirname(this.path));
     this.#named = true;
     return this.#bytes;
+  }
+
+  /** Flushes the file so far without holding the event loop, so that a later `sync` has little to do. */
+  async syncInBackground(): Promise<void> {
+    try {
+      await promisify(fsync)(this.#fd);
+    } catch (error) {
+      throw fromFileSystem(error, this.path);
+    }
   }
 
   /** Flushes a file that was opened with a hash. Returns its length and SHA-256. */

@@ -191,7 +191,7 @@ function removeOwn(path: string, token: string): void {
     const holder = readHolder(path);
     if (typeof holder !== "string" && holder.token === token) rmSync(path, { force: true });
   } catch {
-    // The directory is gone, or read-only by now: the lock ends with this process.
+    // The directory was removed or is read-only now: the lock ends with this process.
   }
 }
 

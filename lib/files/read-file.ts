@@ -7,6 +7,19 @@ import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { NlacError } from "../base/errors.ts";
 
+/** Most bytes and values of a file. */
+export interface FileLimit {
+  bytes: number;
+  values: number;
+}
+
+/** The largest published tokenizer.json has 33 MB and 2.5 million values. */
+export const tokenizerLimit: FileLimit = { bytes: 64 << 20, values: 4_000_000 };
+/** Configurations and chat templates. */
+export const settingsLimit: FileLimit = { bytes: 16 << 20, values: 1_000_000 };
+/** The list of a model's shards; the core reads no larger one (native/core/io/safetensors.cc). */
+export const indexLimit: FileLimit = { bytes: 100_000_000, values: 500_000 };
+
 /**
  * The text of a file; undefined if there is none.
  *
@@ -52,14 +65,14 @@ const [comma, brace, bracket] = [0x2c, 0x7b, 0x5b];
 /**
  * The value that a JSON file contains; undefined if there is no file.
  *
- * @param maxValues most values, which limits memory; commas in strings count, too
+ * @param limit most bytes, and most values, which limits memory; commas in strings count, too
  * @throws NlacError as `readModelFile`, and ERR_MODEL_FORMAT if the file is not JSON
  */
-export async function readModelJson(path: string, maxBytes: number, maxValues: number): Promise<unknown> {
-  const text = await readModelFile(path, maxBytes);
+export async function readModelJson(path: string, limit: FileLimit): Promise<unknown> {
+  const text = await readModelFile(path, limit.bytes);
   if (text === undefined) return undefined;
-  if (countValues(text) > maxValues) {
-    throw new NlacError("ERR_MODEL_FORMAT", `${path} has more than ${maxValues} values.`);
+  if (countValues(text) > limit.values) {
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} has more than ${limit.values} values.`);
   }
   try {
     return JSON.parse(text);

@@ -7,10 +7,21 @@
  * damage is an error that names the line.
  */
 
-import { closeSync, existsSync, openSync, readSync, realpathSync, statSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  readSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { dirname } from "node:path";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../base/errors.ts";
-import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
+import { slices } from "../base/slices.ts";
+import { AppendOnlyFile, type FileStart, onDisk, syncDirectory } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -30,8 +41,12 @@ function lineOf(record: unknown): Uint8Array {
 }
 
 export class RecordWriter {
-  readonly #file: AppendOnlyFile;
+  #file: AppendOnlyFile;
   readonly #lock: Lock | undefined;
+  /** While the file is replaced: the lines appended since that began. */
+  #appended: Uint8Array[] | undefined;
+  #replacing: Promise<void> = Promise.resolve();
+  #closed = false;
 
   /**
    * Opens `path` for appending, truncated to `start` if given. The caller makes sure that no other
@@ -59,12 +74,17 @@ export class RecordWriter {
   }
 
   append(record: unknown): void {
-    this.#file.append(lineOf(record));
+    this.#append(lineOf(record), (line) => this.#file.append(line));
   }
 
   /** As `append`, and flushes the file. If that fails, the record is removed again. */
   appendDurably(record: unknown): void {
-    this.#file.appendDurably(lineOf(record));
+    this.#append(lineOf(record), (line) => this.#file.appendDurably(line));
+  }
+
+  #append(line: Uint8Array, write: (line: Uint8Array) => void): void {
+    write(line);
+    this.#appended?.push(line);
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */
@@ -82,9 +102,87 @@ export class RecordWriter {
     return this.#file.seal();
   }
 
+  get path(): string {
+    return this.#file.path;
+  }
+
+  /** Length of the file in bytes. */
+  get bytes(): number {
+    return this.#file.bytes;
+  }
+
+  /** Closes the file. A replacement in progress ends with ERR_ABORTED and leaves the file as it was. */
   close(): void {
+    this.#closed = true;
     this.#file.close();
     this.#lock?.release();
+  }
+
+  /**
+   * Replaces the file's content by `records`, followed by what is appended meanwhile; it is then on
+   * disk. The event loop gets turns between the records. A second replacement waits for the first.
+   *
+   * @param records called when the replacement begins; may read the file up to its present length
+   * @throws NlacError ERR_IO, ERR_ABORTED if the file is closed; the file is then unchanged
+   */
+  replace(records: () => Iterable<unknown>): Promise<void> {
+    const replaced = this.#replacing.then(() => this.#replace(records));
+    this.#replacing = replaced.catch(() => undefined);
+    return replaced;
+  }
+
+  async #replace(records: () => Iterable<unknown>): Promise<void> {
+    this.#requireOpen();
+    const turn = slices();
+    const appended: Uint8Array[] = [];
+    this.#appended = appended;
+    const written = this.#newPartial();
+    try {
+      for (const record of records()) {
+        written.append(lineOf(record));
+        await turn();
+        this.#requireOpen();
+      }
+      await written.syncInBackground();
+      this.#requireOpen();
+      // From here on in one turn: nothing is appended in between.
+      for (const line of appended) written.append(line);
+      written.sync();
+    } finally {
+      this.#appended = undefined;
+      written.close();
+    }
+    this.#putInPlace();
+  }
+
+  /** As `replace`, at once: for the start of a process, before others wait for the event loop. */
+  replaceNow(records: Iterable<unknown>): void {
+    const written = this.#newPartial();
+    try {
+      for (const record of records) written.append(lineOf(record));
+      written.sync();
+    } finally {
+      written.close();
+    }
+    this.#putInPlace();
+  }
+
+  #newPartial(): AppendOnlyFile {
+    const partial = `${this.path}.partial`;
+    onDisk(partial, () => rmSync(partial, { force: true }));
+    return new AppendOnlyFile(partial);
+  }
+
+  #putInPlace(): void {
+    const { path } = this.#file;
+    onDisk(path, () => renameSync(`${path}.partial`, path));
+    syncDirectory(dirname(path));
+    this.#file.close();
+    this.#file = new AppendOnlyFile(path);
+  }
+
+  #requireOpen(): void {
+    if (this.#closed) throw new NlacError("ERR_ABORTED", `${this.path} was closed.`);
   }
 }
 
@@ -103,10 +201,19 @@ export function lockRecords(path: string): Lock | undefined {
  * The records of a file in order, one in memory at a time.
  *
  * @param chunkBytes bytes per read
+ * @param bytes length up to which the file is read. Default: all of it
  * @throws NlacError ERR_RUN with the line number for damage other than an unfinished end; ERR_IO
  */
-export function* readRecords<T>(path: string, chunkBytes: number = 2 ** 20): Generator<T> {
-  for (const { record } of wholeRecords(path, chunkBytes)) yield record as T;
+export function* readRecords<T>(
+  path: string,
+  chunkBytes: number = 2 ** 20,
+  bytes: number = Number.POSITIVE_INFINITY,
+): Generator<T> {
+  if (bytes <= 0) return;
+  for (const { record, end } of wholeRecords(path, chunkBytes)) {
+    yield record as T;
+    if (end >= bytes) return;
+  }
 }
 
 /** Bytes of `path` up to the end of its last whole record. Throws as `readRecords`. */
@@ -156,8 +263,11 @@ function beginsAsRecord(line: Buffer): boolean {
   return opening(digits.padEnd(8, "0")).startsWith(begins);
 }
 
-/** The record of a line. The checksum is verified on bytes, before they are decoded. */
-function parseLine(line: Buffer, where: string): unknown {
+/**
+ * The record of a line, given without its line break. The checksum is verified on bytes, before they
+ * are decoded. Throws ERR_RUN that names `where`.
+ */
+export function parseLine(line: Buffer, where: string): unknown {
   const record = line.subarray(openingBytes, -1);
   const begins = line.toString("latin1", 0, openingBytes) === opening(checksum(record));
   if (!begins || line.at(-1) !== "}".charCodeAt(0)) {

@@ -15,6 +15,13 @@ import type { HubApiError, ListFileEntry } from "@huggingface/hub";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter } from "../display/reporter.ts";
 import { withLock } from "../files/lock.ts";
+import {
+  indexLimit,
+  readModelFile,
+  readModelJson,
+  settingsLimit,
+  tokenizerLimit,
+} from "../files/read-file.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { download, fetchReply } from "../native/download.ts";
 import type { Env } from "../native/paths.ts";
@@ -53,7 +60,7 @@ export function parseHubName(name: string): HubName | undefined {
  */
 export async function resolveHubModel(name: HubName, options: HubOptions): Promise<string> {
   const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
-  const cached = cachedSnapshot(folder, name);
+  const cached = await cachedSnapshot(folder, name);
   if (cached !== undefined) return cached;
   if (options.offline || /^(1|true|yes|on)$/i.test(options.env.HF_HUB_OFFLINE ?? "")) {
     throw new NlacError(
@@ -64,7 +71,7 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   }
   return withLock(
     join(dirname(folder), ".locks", `nlac--${name.repository.replace("/", "--")}.lock`),
-    async () => cachedSnapshot(folder, name) ?? (await fetchSnapshot(folder, name, options)),
+    async () => (await cachedSnapshot(folder, name)) ?? (await fetchSnapshot(folder, name, options)),
     {
       onWait: (holder) =>
         options.report.line(`Waiting for another download of ${name.repository} (${holder}) …`),
@@ -82,17 +89,14 @@ function hubCache(env: Env): string {
 }
 
 /** A complete snapshot, if there is one. A branch means its commit when it was downloaded. */
-function cachedSnapshot(folder: string, { file, revision }: HubName): string | undefined {
-  const reference = join(folder, "refs", revision);
+async function cachedSnapshot(folder: string, { file, revision }: HubName): Promise<string | undefined> {
   const commit = isCommit(revision)
     ? revision
-    : existsSync(reference)
-      ? readFileSync(reference, "utf8").trim()
-      : undefined;
+    : (await readModelFile(join(folder, "refs", revision), 256))?.trim();
   if (commit === undefined || !isCommit(commit)) return undefined;
   const snapshot = join(folder, "snapshots", commit);
   if (file !== undefined) return existsSync(join(snapshot, file)) ? join(snapshot, file) : undefined;
-  const files = ["config.json", "tokenizer.json", ...(weightFiles(snapshot) ?? [singleFile])];
+  const files = ["config.json", "tokenizer.json", ...((await weightFiles(snapshot)) ?? [singleFile])];
   return files.every((name) => existsSync(join(snapshot, name))) ? snapshot : undefined;
 }
 
@@ -102,16 +106,12 @@ const singleFile = "model.safetensors";
 const indexFile = "model.safetensors.index.json";
 
 /** The shards that a snapshot's index names; undefined without an index. */
-function weightFiles(snapshot: string): string[] | undefined {
+async function weightFiles(snapshot: string): Promise<string[] | undefined> {
   const path = join(snapshot, indexFile);
-  if (!existsSync(path)) return undefined;
-  let map: unknown;
-  try {
-    map = JSON.parse(readFileSync(path, "utf8")).weight_map;
-  } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON.`, { cause: error });
-  }
-  const names = [...new Set(Object.values((map ?? {}) as Record<string, unknown>))];
+  const index = await readModelJson(path, indexLimit);
+  if (index === undefined) return undefined;
+  const map = (index as { weight_map?: unknown } | null)?.weight_map;
+  const names = [...new Set(Object.values(map ?? {}))];
   if (
     names.length === 0 ||
     !names.every((name) => typeof name === "string" && /^[\w.-]+\.safetensors$/.test(name))
@@ -120,16 +120,20 @@ function weightFiles(snapshot: string): string[] | undefined {
   return names as string[];
 }
 
-/** Files of a model other than weights; a repository has some of them. */
-const parts = new Set([
-  "config.json",
-  "generation_config.json",
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "chat_template.json",
-  "chat_template.jinja",
+/** Files of a model other than weights, and their maximum bytes; a repository has some of them. */
+const parts = new Map([
+  ["config.json", settingsLimit.bytes],
+  ["generation_config.json", settingsLimit.bytes],
+  ["tokenizer.json", tokenizerLimit.bytes],
+  ["tokenizer_config.json", settingsLimit.bytes],
+  ["special_tokens_map.json", settingsLimit.bytes],
+  ["chat_template.json", settingsLimit.bytes],
+  ["chat_template.jinja", settingsLimit.bytes],
+  [indexFile, indexLimit.bytes],
 ]);
+
+/** Most files of a repository, which limits the time and memory of listing them. */
+const maxFiles = 100_000;
 
 async function fetchSnapshot(folder: string, name: HubName, options: HubOptions): Promise<string> {
   const { env, report } = options;
@@ -149,8 +153,11 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
     commit = sha;
     if (!isCommit(commit)) throw new Error(`${hub} names no commit`);
     const recursive = name.file?.includes("/") ?? false;
-    for await (const entry of listFiles({ ...request, repo: name.repository, revision: commit, recursive }))
+    let listed = 0;
+    for await (const entry of listFiles({ ...request, repo: name.repository, revision: commit, recursive })) {
+      if (++listed > maxFiles) throw new Error(`the repository has more than ${maxFiles} files`);
       if (entry.type === "file") entries.set(entry.path, entry);
+    }
   } catch (error) {
     throw hubError(error, name, hub, token !== undefined);
   }
@@ -186,8 +193,8 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
           `For a single file, use ${name.repository}/FILE.gguf.`,
       );
     }
-    await fetchFiles([...entries.keys()].filter((path) => parts.has(path) || path === indexFile));
-    const weights = weightFiles(snapshot) ?? [singleFile];
+    await fetchFiles([...entries.keys()].filter((path) => parts.has(path)));
+    const weights = (await weightFiles(snapshot)) ?? [singleFile];
     report.line(
       `Downloading ${about}: ${formatBytes(bytes(weights))} in ${weights.length} weight ${weights.length === 1 ? "file" : "files"}, into ${folder}.`,
     );
@@ -211,11 +218,17 @@ async function fetchFile(
 ): Promise<void> {
   if (existsSync(path)) return;
   const checksum = entry.lfs?.oid ?? entry.oid;
+  const bytes = entry.lfs?.size ?? entry.size;
   if (checksum === undefined || !/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/.test(checksum))
     throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub gives no checksum.`);
+  if (!Number.isSafeInteger(bytes) || bytes < 0)
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub gives no size.`);
+  const limit = parts.get(entry.path) ?? Number.POSITIVE_INFINITY;
+  if (bytes > limit)
+    throw new NlacError("ERR_MODEL_FORMAT", `${options.url} has ${bytes} bytes; at most ${limit} are read.`);
   const blob = join(folder, "blobs", checksum);
   await download({
-    ...{ url: options.url, path: blob, checksum, bytes: entry.lfs?.size ?? entry.size },
+    ...{ url: options.url, path: blob, checksum, bytes },
     ...(options.token === undefined ? {} : { authorization: `Bearer ${options.token}` }),
     ...(options.retryMs === undefined ? {} : { retryMs: options.retryMs }),
     onProgress: (done, total) => options.report.progress(entry.path, done, total, "bytes"),
@@ -246,7 +259,8 @@ function patientFetch(token: string | undefined, retryMs: number): typeof fetch 
         if (last || (reply.status < 500 && reply.status !== 408 && reply.status !== 429)) return reply;
         asked = Number(reply.headers.get("retry-after") ?? Number.NaN) * 1000;
       } catch (error) {
-        if (last) throw error;
+        // Errors with a code are final; a broken connection is not.
+        if (last || error instanceof NlacError) throw error;
       }
       const pause = retryMs * 2 ** (attempt - 1);
       await sleep(Math.min(60_000, Number.isFinite(asked) ? Math.max(asked!, pause) : pause));

@@ -62,6 +62,14 @@ export class Generator {
     return this.#requests;
   }
 
+  /** The requests with their prompts as ids, and with the seeds that `generate` would give them. */
+  prepared(requests: readonly GenerateRequest[]): GenerateRequest[] {
+    return this.#prepare(requests).map(({ native, index }) => {
+      const { messages: _messages, tools: _tools, ...rest } = requests[index]!;
+      return { ...rest, tokens: Array.from(native.tokens), seed: native.seed };
+    });
+  }
+
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
     checkArray(requests, "requests");

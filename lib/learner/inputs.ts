@@ -4,6 +4,10 @@ import { NlacError } from "../base/errors.ts";
 import { checkBoolean, checkNumber, shown } from "../base/validation.ts";
 import type {
   DistilledText,
+  JudgedText,
+  PreferenceOptions,
+  PreferencePair,
+  RewardText,
   ScoredText,
   SoftQOptions,
   SoftQText,
@@ -12,12 +16,16 @@ import type {
 } from "../model/language-model.ts";
 import type {
   NativeDistilledText,
+  NativeJudgedText,
+  NativePreferenceLoss,
+  NativePreferencePair,
   NativeScoredText,
   NativeSoftQOptions,
   NativeSoftQText,
   NativeSurrogateOptions,
   NativeSurrogateText,
 } from "../native/addon.ts";
+import { checkPreferenceLoss } from "../ops/options.ts";
 import { nativeOf } from "../ops/tensor.ts";
 
 /** What bounds a learner's inputs. */
@@ -28,18 +36,77 @@ export interface Limits {
 
 export function scoredTexts(texts: readonly ScoredText[], limits: Limits): NativeScoredText[] {
   checkArray(texts, "texts");
-  return texts.map((text, i) => {
-    const where = `texts[${i}]`;
-    checkObject(text, where);
-    const prompt = checkIds(text.prompt, `${where}.prompt`, limits);
-    const response = checkIds(text.response, `${where}.response`, limits);
-    checkLength(prompt.length + response.length, `${where}.prompt and .response`, limits);
+  return texts.map((text, i) => scoredText(text, `texts[${i}]`, limits));
+}
+
+function scoredText(text: ScoredText, where: string, limits: Limits): NativeScoredText {
+  const { prompt, response } = promptAndResponse(text, where, limits);
+  return { prompt, response, weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`) };
+}
+
+function promptAndResponse(
+  text: RewardText,
+  where: string,
+  limits: Limits,
+): Pick<NativeScoredText, "prompt" | "response"> {
+  checkObject(text, where);
+  const prompt = checkIds(text.prompt, `${where}.prompt`, limits);
+  const response = checkIds(text.response, `${where}.response`, limits);
+  checkLength(prompt.length + response.length, `${where}.prompt and .response`, limits);
+  return { prompt, response };
+}
+
+export function preferencePairs(pairs: readonly PreferencePair[], limits: Limits): NativePreferencePair[] {
+  checkArray(pairs, "pairs");
+  return pairs.map((pair, i): NativePreferencePair => {
+    const where = `pairs[${i}]`;
+    checkObject(pair, where);
+    const side = (name: "chosen" | "rejected") => {
+      const text = scoredText(pair[name], `${where}.${name}`, limits);
+      if (text.weights.some((weight) => weight !== 0 && weight !== 1)) {
+        throw new NlacError("ERR_VALUE", `${where}.${name}.weight must be 0 or 1 for each token.`);
+      }
+      if (!text.weights.includes(1)) {
+        throw new NlacError("ERR_VALUE", `${where}.${name}.weight is 0 for every token.`);
+      }
+      return text;
+    };
+    const reference = (name: "referenceChosen" | "referenceRejected") =>
+      checkNumber(pair[name], `${where}.${name}`, -Number.MAX_VALUE);
     return {
-      prompt,
-      response,
-      weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
+      chosen: side("chosen"),
+      rejected: side("rejected"),
+      referenceChosen: reference("referenceChosen"),
+      referenceRejected: reference("referenceRejected"),
+      weight: checkFloat(pair.weight ?? 1, `${where}.weight`),
     };
   });
+}
+
+export function preferenceOptions(
+  options: PreferenceOptions,
+): NativePreferenceLoss & { withGradient: boolean } {
+  return {
+    ...checkPreferenceLoss(options),
+    withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
+  };
+}
+
+export function rewardTexts(texts: readonly RewardText[], limits: Limits): NativeJudgedText[] {
+  checkArray(texts, "texts");
+  return texts.map((text, i) => ({
+    ...promptAndResponse(text, `texts[${i}]`, limits),
+    label: 0,
+    weight: 1,
+  }));
+}
+
+export function judgedTexts(texts: readonly JudgedText[], limits: Limits): NativeJudgedText[] {
+  return rewardTexts(texts, limits).map((text, i) => ({
+    ...text,
+    label: checkNumber(texts[i]!.label, `texts[${i}].label`, 0, 1),
+    weight: checkFloat(texts[i]!.weight ?? 1, `texts[${i}].weight`),
+  }));
 }
 
 export function distilledTexts(texts: readonly DistilledText[], limits: Limits): NativeDistilledText[] {

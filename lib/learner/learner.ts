@@ -6,15 +6,19 @@
 import type { LearnerDType } from "../base/dtype.ts";
 import { fromNative, NlacError } from "../base/errors.ts";
 import { checkChoice, checkNumber } from "../base/validation.ts";
-import type { Message, ToolSchema } from "../contract/environment.ts";
-import { removeChecksums, writeChecksums } from "../files/checksums.ts";
-import { makeDirectory } from "../files/disk.ts";
+import { writeChecksums } from "../files/checksums.ts";
 import type {
   DistilledText,
   GenerateOptions,
   GenerateRequest,
   Generation,
-  PolicyGradientModel,
+  JudgedText,
+  PreferenceModel,
+  PreferenceOptions,
+  PreferencePair,
+  PreferenceResult,
+  RewardModel,
+  RewardText,
   ScoredText,
   SoftQModel,
   SoftQOptions,
@@ -28,10 +32,8 @@ import type {
   TokenKlOptions,
   WeightSet,
 } from "../model/language-model.ts";
-import type { ModelInfo, NativeLearner } from "../native/addon.ts";
+import type { NativeLearner } from "../native/addon.ts";
 import { checkAdamWOptions, checkDivergence, checkSupport } from "../ops/options.ts";
-import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
-import { ChatTemplate, type RenderOptions } from "../tokens/template.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { Generator, weightSets } from "./generation.ts";
 import {
@@ -39,6 +41,10 @@ import {
   checkIds,
   checkTemperature,
   distilledTexts,
+  judgedTexts,
+  preferenceOptions,
+  preferencePairs,
+  rewardTexts,
   scoredTexts,
   softQOptions,
   softQTexts,
@@ -46,66 +52,55 @@ import {
   surrogateTexts,
 } from "./inputs.ts";
 import type { CreateOptions, LearnerOptions, ResumeOptions } from "./options.ts";
+import { finish, paddingId, prepare } from "./saving.ts";
 import {
+  checkLoaded,
   fromCheckpoint,
   fromConfig,
   fromModel,
-  ioError,
   resolveDtype,
   type Source,
   writeSampling,
 } from "./sources.ts";
+import { ModelText } from "./text.ts";
 
 const scorers = [...weightSets, "reference"] as const;
-
-/** Creates the directory. An interrupted write leaves it without checksums. Throws ERR_IO. */
-function prepare(directory: string): void {
-  makeDirectory(directory);
-  removeChecksums(directory);
-}
 
 /**
  * A language model that learns. Calls run one after another in the order they were made, except neighbouring
  * `generate` calls, which run together; every promise settles. Arguments are rejected with ERR_VALUE before anything
  * is computed. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`.
  */
-export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable {
-  /** Architecture and size of the model. */
-  readonly info: ModelInfo;
-  /** Undefined for a model that came without one. */
-  readonly tokenizer: Tokenizer | undefined;
+export class Learner extends ModelText implements PreferenceModel, RewardModel, SoftQModel, AsyncDisposable {
   readonly device: string;
   readonly dtype: LearnerDType;
   readonly seed: number;
-  /** The end-of-turn ids of the model's configurations and of its tokenizer. */
-  readonly endOfTurnIds: readonly number[];
 
   readonly #native: NativeLearner;
   readonly #generator: Generator;
   readonly #base: string | undefined;
-  #template: ChatTemplate | undefined;
+  readonly #follows: boolean; // another rank writes what `save` and the exports write
 
   private constructor(
     native: NativeLearner,
     tokenizer: Tokenizer | undefined,
     { settings, requests, base }: Source,
   ) {
+    super(native.info(), tokenizer);
     this.#native = native;
     this.#base = base;
-    this.info = native.info();
-    this.tokenizer = tokenizer;
+    this.#follows = (settings.ranks?.rank ?? 0) > 0;
     this.device = settings.device;
     this.dtype = resolveDtype(settings);
     this.seed = settings.seed;
-    this.endOfTurnIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
     const { info, seed, endOfTurnIds } = this;
     const render: Learner["render"] = (messages, options) => this.render(messages, options);
-    const owner = { info, seed, tokenizer, endOfTurnIds, render, needTokenizer: () => this.#needTokenizer() };
+    const owner = { info, seed, tokenizer, endOfTurnIds, render, needTokenizer: () => this.needTokenizer() };
     this.#generator = new Generator(owner, native, settings.maxQueued, requests);
   }
 
   /**
-   * Loads a model of the Llama, Qwen2 or Qwen3 architecture.
+   * Loads a model of one of the supported families (docs/models.md).
    *
    * @param model a known name ("SmolLM2-135M-Instruct"), a Hugging Face directory, or a .gguf file
    * @throws NlacError ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_DOWNLOAD, ERR_CONFIG for a bad option,
@@ -131,8 +126,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
    *   the saved one, and so do `heads` and `adapter`, which cannot be others
    * @throws NlacError ERR_CHECKPOINT, naming the file, for a directory that is missing something, damaged, or not a
-   *   checkpoint, and where
-   *   the model that an adapter belongs to is not where it was loaded from nor at `base`, or is another; ERR_CONFIG
+   *   checkpoint, and where the model that an adapter belongs to is not found, also at `base`, or is another; ERR_CONFIG
    */
   static async resume(directory: string, options: ResumeOptions = {}): Promise<Learner> {
     return Learner.#open(await fromCheckpoint(directory, options));
@@ -146,69 +140,12 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     try {
       if (tokenizer.status === "rejected") throw tokenizer.reason;
       const learner = new Learner(native.value, tokenizer.value, source);
-      const rows = learner.info.vocabSize;
-      if (tokenizer.value !== undefined && tokenizer.value.vocabSize > rows) {
-        throw new NlacError(
-          "ERR_MODEL_FORMAT",
-          `The tokenizer has ${tokenizer.value.vocabSize} tokens, but the model only ${rows}.`,
-        );
-      }
-      const { heads } = learner.info;
-      if (settings.heads !== undefined && settings.heads !== heads) {
-        throw new NlacError(
-          "ERR_CONFIG",
-          `The learner was saved with heads "${heads}", not "${settings.heads}".`,
-        );
-      }
+      checkLoaded(learner.info, tokenizer.value, settings);
       return learner;
     } catch (error) {
       await native.value.dispose();
       throw error;
     }
-  }
-
-  get maxPositions(): number {
-    return this.info.maxPositions;
-  }
-
-  /** Throws ERR_TOKENIZER if neither the tokenizer nor the model names such an id. */
-  get endOfTurn(): number {
-    // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends documents.
-    const named = this.tokenizer?.idOf(this.tokenizer.namedTokens.eos_token ?? "");
-    const id = named ?? this.endOfTurnIds[0];
-    if (id === undefined) throw new NlacError("ERR_TOKENIZER", "The model has no id that ends a turn.");
-    return id;
-  }
-
-  // --- text ------------------------------------------------------------------------------------------------
-
-  /** Ids of ordinary text; control tokens that it spells are encoded as text. Throws ERR_TOKENIZER. */
-  encode(text: string): number[] {
-    return this.#needTokenizer().encode(text);
-  }
-
-  /** The text of ids, control tokens included. Throws ERR_TOKENIZER. */
-  decode(ids: readonly number[]): string {
-    return this.#needTokenizer().decode(ids);
-  }
-
-  /**
-   * The ids of messages in the model's chat template.
-   *
-   * @param options.addGenerationPrompt end with what opens the assistant's turn; default false
-   * @throws NlacError ERR_TOKENIZER if the model has no chat template or it refuses the messages
-   */
-  render(messages: readonly Message[], options: RenderOptions = {}): number[] {
-    return this.#chat().encode(this.#needTokenizer(), messages, options);
-  }
-
-  /** Opens a conversation, which grows by appending ids. Throws ERR_TOKENIZER, ERR_VALUE without messages. */
-  conversation(messages: readonly Message[], options: { tools?: readonly ToolSchema[] } = {}): Conversation {
-    return Conversation.start(this.#needTokenizer(), this.#chat(), messages, options);
-  }
-
-  restoreConversation(json: ConversationJson): Conversation {
-    return Conversation.fromJSON(json, this.#needTokenizer(), this.#chat());
   }
 
   // --- inference -------------------------------------------------------------------------------------------
@@ -228,6 +165,11 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     return this.#generator.generate(requests, options);
+  }
+
+  /** The requests with prompts as ids and with the seeds that `generate` would give them. Throws as `generate`. */
+  prepareRequests(requests: readonly GenerateRequest[]): GenerateRequest[] {
+    return this.#generator.prepared(requests);
   }
 
   /**
@@ -332,6 +274,49 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   }
 
   /**
+   * The loss of preference pairs: DPO, or another of `PreferenceLoss`. Both responses of a pair are in one micro
+   * batch, which may therefore exceed `microBatchTokens`. The gradient of Σ weight·loss over pairs adds to what is
+   * there until `step`.
+   *
+   * @throws NlacError ERR_VALUE naming the pair; also for a response without a token of weight 1
+   */
+  async tokenPreference(
+    pairs: readonly PreferencePair[],
+    options: PreferenceOptions,
+  ): Promise<PreferenceResult[]> {
+    const native = preferencePairs(pairs, this.info);
+    const settings = preferenceOptions(options);
+    return this.#run(() => this.#native.tokenPreference(native, settings));
+  }
+
+  /**
+   * Probabilities that responses are good: σ(v · h), v the weight of θ's value head, h the hidden state at the
+   * response's last token.
+   *
+   * @returns [texts]
+   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
+   */
+  async rewards(texts: readonly RewardText[]): Promise<Float32Array> {
+    const native = rewardTexts(texts, this.info);
+    return this.#run(() => this.#native.rewards(native));
+  }
+
+  /**
+   * Binary cross entropy of `rewards` with the labels (HOPE, equation 1). The gradient of Σ weight·loss adds to what
+   * is there until `step`.
+   *
+   * @returns [texts], nats, unweighted; 0 where the weight is 0
+   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
+   */
+  async rewardLoss(
+    texts: readonly JudgedText[],
+    options: { withGradient?: boolean | undefined } = {},
+  ): Promise<Float32Array> {
+    const native = judgedTexts(texts, this.info);
+    return this.#run(() => this.#native.rewardLoss(native, options.withGradient ?? true));
+  }
+
+  /**
    * Soft actor-critic on the tokens of episodes (Haarnoja et al., 2018). An action's target is
    * y = r + γ·V̄(s'), V̄(s) = E_{a~π}[min(Q̄1, Q̄2) - α log π] under θ̄ and the policy π of θ; a text's last action has
    * y = r. The gradient of Σ weight·(qCoefficient·(½(Q1 - y)² + ½(Q2 - y)²) + policyCoefficient·KL(π ‖
@@ -351,7 +336,6 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   /**
    * The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: softmax(min(Q1, Q2) / α) is the policy. For
    * when other losses, a warm-up's say, have moved it since the heads were made.
-   *
    * @throws NlacError ERR_CONFIG for a learner without Q heads
    */
   async resetQHeads(): Promise<void> {
@@ -386,7 +370,6 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   /**
    * θ̄ ← τ·θ + (1 - τ)·θ̄, in float32. θ̄ is made, equal to θ, by its first use: here, or wherever `weights` is
    * "target" or `tokenKl` needs a teacher. That must come before the first step. Later only a τ of 1 makes it.
-   *
    * @param targetRate τ, in [0, 1]
    * @throws NlacError ERR_VALUE, also for a τ below 1 when θ has moved and there is no θ̄
    */
@@ -401,11 +384,20 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   }
 
   /**
-   * Keeps θ as it now is, in the learner's dtype, as the reference of `logProbs`, in place of an earlier one. `save`
-   * writes it exactly; a resumed learner has it already.
+   * Keeps θ as it now is, in the learner's dtype, as the reference of `logProbs`, in place of an earlier one. Saved.
    */
   async keepReference(): Promise<void> {
     return this.#run(() => this.#native.keepReference());
+  }
+
+  /**
+   * θ ← the reference, with the precision of the learner's dtype, so that training starts again there. Drops pending
+   * gradients; moments stay.
+   *
+   * @throws NlacError ERR_VALUE if there is no reference
+   */
+  async restoreReference(): Promise<void> {
+    return this.#run(() => this.#native.restoreReference());
   }
 
   // --- keeping it ------------------------------------------------------------------------------------------
@@ -418,6 +410,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_IO
    */
   async save(directory: string): Promise<void> {
+    if (this.#follows) return this.#run(() => this.#native.save(directory));
     prepare(directory);
     writeSampling(directory, {
       seed: this.seed,
@@ -425,7 +418,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       tokenizer: this.tokenizer !== undefined,
       base: this.#base,
     });
-    await this.#write(directory, this.#native.save(directory));
+    await finish(directory, this.#native.save(directory), this.tokenizer?.save(directory));
   }
 
   /**
@@ -435,8 +428,28 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_IO
    */
   async exportHuggingFace(directory: string): Promise<void> {
+    if (this.#follows) return this.#run(() => this.#native.exportHuggingFace(directory));
     prepare(directory);
-    await this.#write(directory, this.#native.exportHuggingFace(directory));
+    await finish(directory, this.#native.exportHuggingFace(directory), this.tokenizer?.save(directory));
+  }
+
+  /**
+   * Writes the reward model as a sequence classifier of transformers with one label: its logit is the one whose σ
+   * `rewards` returns. The padding token is one that ends no turn, in the tokenizer's configuration too, because the
+   * classifier takes the last token that is not padding.
+   *
+   * @throws NlacError ERR_CONFIG for a learner without a value head, ERR_IO
+   */
+  async exportRewardModel(directory: string): Promise<void> {
+    if (this.info.heads !== "value") {
+      throw new NlacError("ERR_CONFIG", 'A reward model needs a learner with heads "value".');
+    }
+    const pad = paddingId(this.info, this.tokenizer, this.endOfTurnIds);
+    if (this.#follows) return this.#run(() => this.#native.exportRewardModel(directory, pad));
+    prepare(directory);
+    const changes = pad < 0 ? {} : { pad_token: this.tokenizer?.decode([pad]) ?? null };
+    const core = this.#native.exportRewardModel(directory, pad);
+    await finish(directory, core, this.tokenizer?.save(directory, changes));
   }
 
   /**
@@ -448,14 +461,14 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     if (this.info.trainableParameters === this.info.parameters) {
       throw new NlacError("ERR_VALUE", "This learner has no adapter: it trains every parameter.");
     }
+    if (this.#follows) return this.#run(() => this.#native.exportAdapter(directory, this.#base ?? ""));
     prepare(directory);
     await this.#run(() => this.#native.exportAdapter(directory, this.#base ?? ""));
     await writeChecksums(directory);
   }
 
   /**
-   * Lets what has begun finish, rejects calls queued with ERR_DISPOSED and frees everything. May be called
-   * again.
+   * Lets what has begun finish, rejects calls queued with ERR_DISPOSED and frees everything. May be called again.
    */
   async dispose(): Promise<void> {
     return this.#run(() => this.#native.dispose());
@@ -473,23 +486,5 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     } catch (error) {
       throw fromNative(error);
     }
-  }
-
-  /** Both are waited for, so that nothing is still being written when this rejects. */
-  async #write(directory: string, core: Promise<void>): Promise<void> {
-    const [native, tokenizer] = await Promise.allSettled([core, this.tokenizer?.save(directory)]);
-    if (native.status === "rejected") throw fromNative(native.reason);
-    if (tokenizer.status === "rejected") throw ioError(directory, tokenizer.reason);
-    await writeChecksums(directory, ["base"]);
-  }
-
-  #needTokenizer(): Tokenizer {
-    if (this.tokenizer !== undefined) return this.tokenizer;
-    throw new NlacError("ERR_TOKENIZER", "This learner has no tokenizer; it takes and gives ids only.");
-  }
-
-  #chat(): ChatTemplate {
-    this.#template ??= ChatTemplate.of(this.#needTokenizer());
-    return this.#template;
   }
 }

@@ -6,9 +6,13 @@
 import { z } from "zod";
 import { dtypeOptions } from "../base/dtype.ts";
 import { checkConfig } from "../base/validation.ts";
+import type { NativeRanks } from "../native/addon.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 
-/** The projections of a layer, by their Hugging Face names, in the order in which a layer computes them. */
+/**
+ * The projections of a layer, by their Hugging Face names, in the order in which a layer computes them; then those of
+ * a gated delta net.
+ */
 export const projections = [
   "q_proj",
   "k_proj",
@@ -17,6 +21,11 @@ export const projections = [
   "gate_proj",
   "up_proj",
   "down_proj",
+  "in_proj_qkv",
+  "in_proj_z",
+  "in_proj_b",
+  "in_proj_a",
+  "out_proj",
 ] as const;
 
 const adapterOptions = z.strictObject({
@@ -24,7 +33,7 @@ const adapterOptions = z.strictObject({
   rank: z.int().min(1),
   /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
   alpha: z.number().positive(),
-  /** The projections that get an adapter. Default: all. */
+  /** The projections that get an adapter. Default: all that the model has. */
   targets: z.array(z.enum(projections)).min(1).readonly().optional(),
 });
 
@@ -66,7 +75,18 @@ export const recipeFields = {
    * all parameters are trained.
    */
   adapter: adapterOptions.optional(),
+  /**
+   * What each rank of a distributed training holds a part of instead of all: 1, θ's float32 copy, AdamW's moments and
+   * θ̄'s float32 copy; 2, the layers' gradients too. Ignored without ranks (docs/scaling.md). Default "none".
+   */
+  sharding: z.union([z.literal("none"), z.literal(1), z.literal(2)]).default("none"),
 };
+
+/** This process's place among the ranks of a training; `joinRanks` makes it. */
+export interface RankConnection {
+  readonly native: NativeRanks;
+  readonly rank: number;
+}
 
 const learnerOptions = withChecks(
   z.strictObject({
@@ -83,6 +103,8 @@ const learnerOptions = withChecks(
      * saved. `load` finds heads that `save` wrote into the directory.
      */
     heads: z.enum(["none", "value", "q"]).optional(),
+    /** The ranks that train together, for `DistributedLearner`. Default: none. */
+    ranks: z.custom<RankConnection>((value) => typeof value === "object" && value !== null).optional(),
   }),
 );
 

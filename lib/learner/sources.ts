@@ -9,7 +9,13 @@ import { requireChecksums } from "../files/checksums.ts";
 import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
-import type { Addon, NativeAdapterOptions, NativeLearner, NativeLearnerOptions } from "../native/addon.ts";
+import type {
+  Addon,
+  ModelInfo,
+  NativeAdapterOptions,
+  NativeLearner,
+  NativeLearnerOptions,
+} from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
@@ -92,6 +98,35 @@ export async function fromCheckpoint(directory: string, options: ResumeOptions):
   return { native, tokenizer: readable, settings, requests: saved.requests, base: base?.name };
 }
 
+/**
+ * Throws if the parts of a source do not fit each other, or are not what was asked for. Warns if only a part of the model
+ * was loaded.
+ */
+export function checkLoaded(
+  { vocabSize, heads, skippedTensors }: ModelInfo,
+  tokenizer: Tokenizer | undefined,
+  settings: Source["settings"],
+): void {
+  if (tokenizer !== undefined && tokenizer.vocabSize > vocabSize) {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `The tokenizer has ${tokenizer.vocabSize} tokens, but the model only ${vocabSize}.`,
+    );
+  }
+  if (settings.heads !== undefined && settings.heads !== heads) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `The learner was saved with heads "${heads}", not "${settings.heads}".`,
+    );
+  }
+  if (skippedTensors > 0) {
+    process.emitWarning(
+      `Only the model's text part was loaded: ${skippedTensors} tensors, for example of a vision tower, were skipped. ` +
+        "Checkpoints and exports do not have them.",
+    );
+  }
+}
+
 /** The type that a learner with such options computes in. Loads the addon for "auto". */
 export function resolveDtype({ device, dtype }: Pick<Settings, "device" | "dtype">): LearnerDType {
   return dtype === "auto" ? fastestDtype(device, loadAddon({ device }).instructionSet()) : dtype;
@@ -106,8 +141,14 @@ function openAddon(settings: Settings): Addon {
 function nativeOptions(settings: Settings): NativeLearnerOptions {
   // The core knows nothing of these three.
   const { seed, maxQueued: _queued, threads: _threads, ...rest } = settings;
-  const adapter = settings.adapter && nativeAdapter(settings.adapter, seed);
-  return { ...rest, dtype: resolveDtype(settings), heads: settings.heads ?? "none", adapter };
+  return {
+    ...rest,
+    dtype: resolveDtype(settings),
+    heads: settings.heads ?? "none",
+    adapter: settings.adapter && nativeAdapter(settings.adapter, seed),
+    ranks: settings.ranks?.native,
+    sharding: settings.sharding === "none" ? 0 : settings.sharding,
+  };
 }
 
 function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {

@@ -4,12 +4,18 @@
  */
 
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import type { AdamWOptions, Divergence, StepResult, Support } from "../ops/options.ts";
+import type { AdamWOptions, Divergence, PreferenceLossOptions, StepResult, Support } from "../ops/options.ts";
 import type { Tensor } from "../ops/tensor.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Grammar } from "./grammar.ts";
 
-export type { Divergence, StepResult, Support } from "../ops/options.ts";
+export type {
+  Divergence,
+  PreferenceLoss,
+  PreferenceLossOptions,
+  StepResult,
+  Support,
+} from "../ops/options.ts";
 
 /** θ, the trained parameters, or θ̄, their moving average. */
 export type WeightSet = "online" | "target";
@@ -225,6 +231,8 @@ export interface PolicyGradientModel extends LanguageModel {
    * it, so do not call this again in a resumed run.
    */
   keepReference(): Promise<void>;
+  /** θ ← the reference. Drops pending gradients; moments stay. */
+  restoreReference(): Promise<void>;
   /** As in `LanguageModel`. "reference": θ as stored by `keepReference`. */
   logProbs(
     texts: readonly ScoredText[],
@@ -234,6 +242,72 @@ export interface PolicyGradientModel extends LanguageModel {
   values(texts: readonly ScoredText[]): Promise<Float32Array[]>;
   /** The clipped surrogate of PPO. Accumulates gradients of Σ weight·loss until `step`. */
   tokenSurrogate(texts: readonly SurrogateText[], options?: SurrogateOptions): Promise<SurrogateResult[]>;
+}
+
+/**
+ * A preferred response and a rejected one. A response's log probability is the sum over its tokens
+ * of non-zero weight; here each token's weight is 0 or 1.
+ */
+export interface PreferencePair {
+  chosen: ScoredText;
+  rejected: ScoredText;
+  /** Log probabilities of the responses under the reference policy, nats: sums, as above. */
+  referenceChosen: number;
+  referenceRejected: number;
+  /** Multiplies the pair's loss. Default 1. */
+  weight?: number;
+}
+
+export interface PreferenceOptions extends PreferenceLossOptions {
+  /** Default true; false computes losses only. */
+  withGradient?: boolean;
+}
+
+/** Results of one pair. */
+export interface PreferenceResult {
+  /** Unweighted. */
+  loss: number;
+  /** Log probabilities of the responses under θ, nats. */
+  chosenLogProb: number;
+  rejectedLogProb: number;
+  /** DPO's implicit rewards: β·(log probability - reference). */
+  chosenReward: number;
+  rejectedReward: number;
+}
+
+/** Additional methods for learning from preferences. */
+export interface PreferenceModel extends PolicyGradientModel {
+  /** Accumulates gradients of Σ weight·loss over pairs until `step`. */
+  tokenPreference(pairs: readonly PreferencePair[], options: PreferenceOptions): Promise<PreferenceResult[]>;
+}
+
+/** A response whose reward is predicted from the hidden state at its last token. */
+export interface RewardText {
+  prompt: readonly number[];
+  response: readonly number[];
+}
+
+/** A response with a soft label: the probability, from 0 to 1, that it is good. */
+export interface JudgedText extends RewardText {
+  label: number;
+  /** Multiplies the text's loss. Default 1. */
+  weight?: number;
+}
+
+/**
+ * Additional methods for a reward model. Needs a value head: its weight times the hidden state is
+ * the reward's logit v. Its bias is not used, because sequence classifiers of transformers have none.
+ */
+export interface RewardModel
+  extends LanguageModel,
+    Pick<PolicyGradientModel, "keepReference" | "restoreReference"> {
+  /** [texts]: σ(v), a probability. */
+  rewards(texts: readonly RewardText[]): Promise<Float32Array>;
+  /**
+   * Binary cross entropy -label·log σ(v) - (1 - label)·log(1 - σ(v)) of each text (HOPE, equation
+   * 1), [texts], nats, unweighted. Accumulates gradients of Σ weight·loss until `step`.
+   */
+  rewardLoss(texts: readonly JudgedText[], options?: { withGradient?: boolean }): Promise<Float32Array>;
 }
 
 /** An episode for token-level Q-learning: its actions are the tokens of non-zero weight. */

@@ -20,6 +20,27 @@ export interface NativeLearnerOptions {
   cacheBytes: number;
   heads: "none" | "value" | "q"; // of load and create
   adapter: NativeAdapterOptions | undefined;
+  ranks: NativeRanks | undefined; // that train together
+  sharding: number; // with ranks: 0, 1 or 2
+}
+
+export interface NativeRankPlace {
+  rank: number;
+  ranks: number;
+  address: string; // of the store
+  port: number;
+  serves: boolean; // whether this rank hosts the store
+  prefix: string; // of the store's keys
+  timeoutMs: number; // of joining, `get` and every collective
+}
+
+/** This process's place among the ranks of a training. Calls reject with ERR_PEER. */
+export interface NativeRanks {
+  /** Stores a text under a key, for all ranks. */
+  set(key: string, value: string): Promise<void>;
+  /** Waits until some rank has set the key. */
+  get(key: string): Promise<string>;
+  dispose(): Promise<void>;
 }
 
 export interface NativeGenerateRequest {
@@ -91,6 +112,35 @@ export interface NativeSurrogateResult {
   valueLosses?: Float32Array;
 }
 
+export interface NativePreferencePair {
+  chosen: NativeScoredText;
+  rejected: NativeScoredText;
+  referenceChosen: number;
+  referenceRejected: number;
+  weight: number;
+}
+
+export interface NativePreferenceLoss {
+  beta: number;
+  loss: "sigmoid" | "hinge" | "ipo";
+  labelSmoothing: number;
+}
+
+export interface NativePreferenceResult {
+  loss: number;
+  chosenLogProb: number;
+  rejectedLogProb: number;
+  chosenReward: number;
+  rejectedReward: number;
+}
+
+export interface NativeJudgedText {
+  prompt: Int32Array;
+  response: Int32Array;
+  label: number; // not read by `rewards`, nor is the weight
+  weight: number;
+}
+
 export interface NativeDistilledText {
   student: Int32Array;
   teacher: Int32Array;
@@ -144,7 +194,15 @@ export interface NativeStepOptions extends NativeAdamWOptions {
 }
 
 export interface ModelInfo {
-  readonly family: "llama" | "qwen2" | "qwen3";
+  readonly family:
+    | "llama"
+    | "qwen2"
+    | "qwen3"
+    | "smollm3"
+    | "mistral"
+    | "ministral3"
+    | "olmo3"
+    | "gemma3_text";
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly layers: number;
@@ -152,6 +210,8 @@ export interface ModelInfo {
   /** Includes heads and, with an adapter, the frozen base model. */
   readonly parameters: number;
   readonly trainableParameters: number;
+  /** Tensors of other parts of the model, like a vision tower, that were not loaded. */
+  readonly skippedTensors: number;
   readonly heads: "none" | "value" | "q";
   readonly eosTokenIds: readonly number[];
   readonly bosTokenId: number; // -1: none
@@ -191,6 +251,12 @@ export interface NativeLearner {
     texts: NativeSurrogateText[],
     options: NativeSurrogateOptions,
   ): Promise<NativeSurrogateResult[]>;
+  tokenPreference(
+    pairs: NativePreferencePair[],
+    options: NativePreferenceLoss & { withGradient: boolean },
+  ): Promise<NativePreferenceResult[]>;
+  rewards(texts: NativeJudgedText[]): Promise<Float32Array>;
+  rewardLoss(texts: NativeJudgedText[], withGradient: boolean): Promise<Float32Array>;
   softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;
   resetQHeads(): Promise<void>;
   discardGradients(): Promise<void>;
@@ -203,8 +269,10 @@ export interface NativeLearner {
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;
   keepReference(): Promise<void>;
+  restoreReference(): Promise<void>;
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
+  exportRewardModel(directory: string, padTokenId: number): Promise<void>; // -1: none
   exportAdapter(directory: string, base: string): Promise<void>;
   /** Finishes the running call, rejects queued ones with ERR_DISPOSED, frees memory. Idempotent. */
   dispose(): Promise<void>;
@@ -281,6 +349,8 @@ export interface Addon {
   createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** `base`: the path of the base model of the checkpoint's adapter; "" if not needed. */
   resumeLearner(directory: string, options: NativeLearnerOptions, base: string): Promise<NativeLearner>;
+  /** Opens the ranks' store, or connects to it. */
+  joinRanks(place: NativeRankPlace): Promise<NativeRanks>;
   /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings, and flat arrays of these. */
   ggufMetadata(path: string): Record<string, unknown>;
   createSampler(capacity: number, alpha: number, beta: number, seed: bigint, device: string): NativeSampler;
@@ -316,6 +386,17 @@ export interface Addon {
       clipHigh: number;
       klCoefficient: number;
     },
+  ): NativeLossTensors;
+  linearTokenPreference(
+    inputs: NativeLossOptions &
+      NativePreferenceLoss & {
+        hidden: NativeTensor;
+        head: NativeTensor;
+        targets: NativeTensor;
+        offsets: Int32Array;
+        referenceLogProbs: NativeTensor;
+        pairWeights: NativeTensor;
+      },
   ): NativeLossTensors;
   /** `seed` and `step`, unsigned 64 bits, determine the stochastic rounding of bfloat16 targets. */
   ema(

@@ -155,13 +155,15 @@ function runLogged(
       stdio: ["ignore", "pipe", "pipe"],
     });
     let output = "";
+    // The first file, torch's headers, takes long: show what is in progress before it is done.
+    report.progress(label, 0, undefined, "steps");
     const take = (chunk: Buffer) => {
       const text = chunk.toString("utf8");
       output += text;
       // Ninja prints [done/total], make [ percent%].
-      const [, done, total] = /\[\s*(\d+)\/(\d+)\]/.exec(text) ?? /\[\s*(\d+)(%)\]/.exec(text) ?? [];
+      const [, done, total] = [...text.matchAll(/\[\s*(\d+)(?:\/(\d+)|(?=%))/g)].at(-1) ?? [];
       if (done !== undefined)
-        report.progress(label, Number(done), total === "%" ? 100 : Number(total), "steps");
+        report.progress(label, Number(done), total === undefined ? 100 : Number(total), "steps");
     };
     child.stdout.on("data", take);
     child.stderr.on("data", take);

@@ -17,7 +17,6 @@ import {
 import { type ClientRequest, get as httpGet, type IncomingMessage } from "node:http";
 import { get as httpsGet } from "node:https";
 import { dirname } from "node:path";
-import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
@@ -99,7 +98,7 @@ export async function fetchRange(
         const status = reply.statusCode ?? 0;
         throw httpError(url, status, status > 206 ? `HTTP ${status}` : "the server does not support ranges");
       }
-      const bytes = await buffer(reply);
+      const bytes = await readReply(reply, url, end - start);
       if (bytes.length === end - start) return bytes;
       throw new Error(`received ${bytes.length} of ${end - start} bytes`);
     } catch (error) {
@@ -118,7 +117,7 @@ export async function fetchReply(
   stallMs = 30_000,
 ): Promise<{ reply: Response; url: string }> {
   const { reply, url: final } = await request(url, headers, stallMs);
-  const bytes = await buffer(reply);
+  const bytes = await readReply(reply, url, maxReply);
   const body = bytes.length === 0 ? null : bytes;
   const fields = Object.entries(reply.headersDistinct).flatMap(([name, values = []]) =>
     values.map((value): [string, string] => [name, value]),
@@ -135,6 +134,23 @@ export async function fetchText(
   const { reply, url: final } = await fetchReply(url, { accept }, stallMs);
   if (reply.status !== 200) throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: HTTP ${reply.status}`);
   return { text: await reply.text(), type: reply.headers.get("content-type") ?? "", url: final };
+}
+
+/** Most bytes of a reply that is held in memory: a page of a list of files. */
+const maxReply = 64 << 20;
+
+/** The body of a reply. Throws ERR_DOWNLOAD if it has more than `maxBytes`. */
+async function readReply(reply: IncomingMessage, url: string, maxBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of reply as AsyncIterable<Buffer>) {
+    bytes += chunk.length;
+    // Leaving the loop closes the connection.
+    if (bytes > maxBytes)
+      throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: the reply has more than ${maxBytes} bytes.`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
 }
 
 /** Removes a user name and password from a URL, for messages. */

@@ -95,7 +95,7 @@ function open(asked: Variant): NonNullable<typeof loaded> {
   const { installation, libtorch } = choose(asked);
   const require = createRequire(import.meta.url);
   const at = (name: string) => join(installation.directory, name);
-  const mend = installation.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
+  const fix = installation.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
   const threads = threadCount();
   try {
     const loader = require(at("nlac_loader.node")) as { load(paths: string[]): void };
@@ -115,7 +115,7 @@ function open(asked: Variant): NonNullable<typeof loaded> {
   } catch (error) {
     throw new NlacError(
       "ERR_ADDON_NOT_FOUND",
-      `${at("nlac.node")} does not load: ${(error as Error).message}. Run \`${mend}\` to rebuild it.`,
+      `${at("nlac.node")} does not load: ${(error as Error).message}. Run \`${fix}\` to rebuild it.`,
       { cause: error },
     );
   }

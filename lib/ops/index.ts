@@ -5,11 +5,20 @@
 
 import { linearTokenKl, linearTokenLogProbs, linearTokenNll, linearTokenSurrogate } from "./losses.ts";
 import { adamw, ema } from "./optimizer.ts";
+import { linearTokenPreference } from "./preference.ts";
 
 // Tensors are Disposable, a type that a project's own target may lack.
 /// <reference lib="esnext.disposable" preserve="true" />
 
-export const ops = { linearTokenKl, linearTokenNll, linearTokenLogProbs, linearTokenSurrogate, ema, adamw };
+export const ops = {
+  linearTokenKl,
+  linearTokenNll,
+  linearTokenLogProbs,
+  linearTokenSurrogate,
+  linearTokenPreference,
+  ema,
+  adamw,
+};
 
 export type {
   LinearTokenKlInputs,
@@ -25,5 +34,13 @@ export type {
   TokenLogProbs,
 } from "./losses.ts";
 export type { AdamWInputs, EmaOptions } from "./optimizer.ts";
-export type { AdamWOptions, Divergence, StepResult, Support } from "./options.ts";
+export type {
+  AdamWOptions,
+  Divergence,
+  PreferenceLoss,
+  PreferenceLossOptions,
+  StepResult,
+  Support,
+} from "./options.ts";
+export type { LinearTokenPreferenceInputs, PreferenceTensors } from "./preference.ts";
 export { type DType, Tensor, type TensorData, type TensorOptions } from "./tensor.ts";

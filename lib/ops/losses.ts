@@ -115,7 +115,7 @@ export interface LinearTokenSurrogateInputs extends LinearTokenNllInputs {
   referenceLogProbs?: Tensor | undefined;
 }
 
-const optionNames = ["temperature", "withGradient", "gradHead", "workspaceBytes"];
+export const optionNames = ["temperature", "withGradient", "gradHead", "workspaceBytes"];
 const targetNames = ["hidden", "head", "targets", "withEntropies", ...optionNames];
 const tokenLossNames = ["rowWeights", "zLoss", "entropyCoefficient", ...targetNames];
 
@@ -282,7 +282,7 @@ function checkTargetInputs(inputs: TargetInputs & { rowWeights?: Tensor | undefi
   return rows!;
 }
 
-function lossOptions(inputs: LossOptions, head: Tensor): NativeLossOptions {
+export function lossOptions(inputs: LossOptions, head: Tensor): NativeLossOptions {
   const { temperature = 1, withGradient = true, gradHead, workspaceBytes = 0 } = inputs;
   if (gradHead !== undefined) checkShape(inputs, "gradHead", head.shape);
   return {
@@ -311,10 +311,10 @@ function tokenLossOptions(
 }
 
 /** What a loss gives, as tensors; the caller's own `gradHead` with a gradient among them. */
-type LossResults = { [name in keyof NativeLossTensors]?: Tensor };
+export type LossResults = { [name in keyof NativeLossTensors]?: Tensor };
 
 /** Calls a loss of the addon. */
-function callLoss(
+export function callLoss(
   inputs: LossOptions & { readonly hidden?: Tensor; readonly studentHidden?: Tensor },
   call: (addon: Addon) => NativeLossTensors,
 ): LossResults {
@@ -327,6 +327,6 @@ function callLoss(
 }
 
 /** Without what is undefined. */
-function present<T extends object>(values: T): { [name in keyof T]: Exclude<T[name], undefined> } {
+export function present<T extends object>(values: T): { [name in keyof T]: Exclude<T[name], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }

@@ -1,8 +1,13 @@
 /** Options of losses and of AdamW, checked and in the form that the addon takes. */
 
 import { NlacError } from "../base/errors.ts";
-import { checkInteger, checkNumber, shown } from "../base/validation.ts";
-import type { NativeAdamWOptions, NativeDivergence, NativeSupport } from "../native/addon.ts";
+import { checkChoice, checkInteger, checkNumber, shown } from "../base/validation.ts";
+import type {
+  NativeAdamWOptions,
+  NativeDivergence,
+  NativePreferenceLoss,
+  NativeSupport,
+} from "../native/addon.ts";
 
 /** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */
 export type Support = "full" | "sampled" | { topK: number };
@@ -13,6 +18,27 @@ export type Support = "full" | "sampled" | { topK: number };
  * (Agarwal et al., "On-policy distillation of language models", 2024). The last two do not go with a sampled token.
  */
 export type Divergence = "forwardKl" | "crossEntropy" | "reverseKl" | { jensenShannon: number };
+
+/**
+ * A loss of a pair's margin d, which is the chosen response's log (π / reference) less the rejected
+ * one's. "sigmoid" is DPO, -log σ(β·d) (Rafailov et al., "Direct preference optimization", 2023,
+ * equation 7). "hinge" is SLiC's max(0, 1 - β·d) (Zhao et al., "SLiC-HF", 2023, on ratios). "ipo" is
+ * (d - 1 / (2β))² (Azar et al., "A general theoretical paradigm to understand learning from human
+ * preferences", 2023, equation 17), with means over tokens in place of sums in d, as in TRL.
+ */
+export type PreferenceLoss = "sigmoid" | "hinge" | "ipo";
+
+export interface PreferenceLossOptions {
+  /** β, above 0. */
+  beta: number;
+  /** Default "sigmoid". */
+  loss?: PreferenceLoss | undefined;
+  /**
+   * Probability ε that a pair's preference is wrong, from 0 to below 0.5; "sigmoid" only:
+   * -(1 - ε)·log σ(β·d) - ε·log σ(-β·d). Default 0.
+   */
+  labelSmoothing?: number | undefined;
+}
 
 export interface AdamWOptions {
   learningRate: number;
@@ -72,6 +98,19 @@ export function checkDivergence(divergence: Divergence, support: Support): Nativ
     kind: "jensen_shannon",
     beta: checkNumber(jensenShannon, "divergence.jensenShannon", 1e-6, 1 - 1e-6),
   };
+}
+
+const preferenceLosses: readonly PreferenceLoss[] = ["sigmoid", "hinge", "ipo"];
+
+/** A preference loss as the addon wants it. Throws ERR_VALUE. */
+export function checkPreferenceLoss(options: PreferenceLossOptions): NativePreferenceLoss {
+  const loss = checkChoice(options.loss ?? "sigmoid", "loss", preferenceLosses);
+  const labelSmoothing = checkNumber(options.labelSmoothing ?? 0, "labelSmoothing", 0, 0.5);
+  if (labelSmoothing === 0.5) throw new NlacError("ERR_VALUE", "labelSmoothing must be below 0.5.");
+  if (labelSmoothing !== 0 && loss !== "sigmoid") {
+    throw new NlacError("ERR_VALUE", `labelSmoothing does not go with the loss "${loss}".`);
+  }
+  return { beta: checkNumber(options.beta, "beta", Number.MIN_VALUE), loss, labelSmoothing };
 }
 
 /** AdamW's options, as the addon wants them. Throws ERR_VALUE. */

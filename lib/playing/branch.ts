@@ -5,14 +5,21 @@
  * exist.
  */
 
+import { setMaxListeners } from "node:events";
 import { isDeepStrictEqual } from "node:util";
 import { isBudgetSpent, throwIfAborted } from "../base/errors.ts";
 import { type Action, type Environment, type Episode, isOver } from "../contract/environment.ts";
 import { type Patience, withTimeout } from "../contract/timeout.ts";
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, type Trajectory, type Turn } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { policyConversation } from "../prompts/policy.ts";
-import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
+import {
+  type CollectOptions,
+  collectTrajectories,
+  costOfLeaving,
+  type EpisodeRequest,
+  turnLimitTerminates,
+} from "./collect.ts";
 import { checkedStep } from "./environment-answers.ts";
 
 /** Another action in place of a recorded one. */
@@ -26,26 +33,38 @@ export interface Branch<Task> {
   action: Action;
 }
 
-type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel };
+type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model" | "onEpisode"> & {
+  model: LanguageModel;
+  /**
+   * Number of the first branch's episode; later ones follow. It determines the random choices after
+   * the branch's action. Default 0.
+   */
+  firstId?: number;
+};
 
 /**
  * Takes the action of each branch and continues under the policy, `concurrency` episodes at a time.
  *
- * @returns per branch the reward of its episode from the first turn on; undefined if the state
- *   could not be reached again or the episode ended in a fault
+ * @returns per branch its whole episode, from the recorded turns on; undefined if the state could
+ *   not be reached again or the episode ended in a fault. Log probabilities of the branch's action
+ *   are NaN, because the policy need not have generated it
  * @throws NlacError ERR_ABORTED, ERR_VALUE for a `concurrency` below 1
  */
 export async function playBranches<Task>(
   branches: readonly Branch<Task>[],
   options: BranchOptions<Task>,
-): Promise<(number | undefined)[]> {
-  const { concurrency = branches.length } = options;
-  const rewards: (number | undefined)[] = [];
-  while (rewards.length < branches.length) {
-    const together = branches.slice(rewards.length, rewards.length + concurrency);
-    rewards.push(...(await playTogether(together, rewards.length, options)));
+): Promise<(Trajectory | undefined)[]> {
+  const { concurrency = branches.length, firstId = 0, signal } = options;
+  // Its own signal: each of the environments that are awaited together adds a listener.
+  const shared = signal === undefined ? undefined : AbortSignal.any([signal]);
+  if (shared !== undefined) setMaxListeners(0, shared);
+  const patient = shared === undefined ? options : { ...options, signal: shared };
+  const episodes: (Trajectory | undefined)[] = [];
+  while (episodes.length < branches.length) {
+    const together = branches.slice(episodes.length, episodes.length + concurrency);
+    episodes.push(...(await playTogether(together, firstId + episodes.length, patient)));
   }
-  return rewards;
+  return episodes;
 }
 
 /** Plays all `branches` at once; `first` is the number of the first one. */
@@ -53,10 +72,10 @@ async function playTogether<Task>(
   branches: readonly Branch<Task>[],
   first: number,
   options: BranchOptions<Task>,
-): Promise<(number | undefined)[]> {
+): Promise<(Trajectory | undefined)[]> {
   const { model, environment } = options;
   const opening = await Promise.allSettled(
-    branches.map((branch) => takeAction(branch, model, environment, options)),
+    branches.map((branch, i) => takeAction(branch, first + i, model, environment, options)),
   );
   const opened = opening.map((one) => (one.status === "fulfilled" ? one.value : undefined));
   const failed = opening.find((one) => one.status === "rejected");
@@ -67,25 +86,37 @@ async function playTogether<Task>(
   const running = opened.flatMap((result, i) =>
     result?.from === undefined ? [] : [{ id: first + i, task: branches[i]!.task, from: result.from }],
   );
-  const trajectories = await collectTrajectories({ ...options, episodes: running });
-  const rewards = opened.map((result) => result?.reward);
-  for (const trajectory of trajectories) {
-    const i = trajectory.id - first;
-    rewards[i] = isFaulty(trajectory) ? undefined : rewards[i]! + trajectory.reward;
-  }
-  return rewards;
+  const rest = await collectTrajectories({ ...options, episodes: running });
+  const continued = new Map(rest.map((trajectory) => [trajectory.id, trajectory]));
+  return opened.map((result, i) => {
+    const after = continued.get(first + i);
+    if (result === undefined || after === undefined) return result?.begun;
+    if (isFaulty(after)) return undefined;
+    const { begun } = result;
+    const { turns, conversation, outcome, privileged } = after;
+    return {
+      ...begun,
+      turns: [...begun.turns, ...turns],
+      conversation,
+      reward: begun.reward + after.reward,
+      outcome,
+      ...(privileged === undefined ? {} : { privileged }),
+    };
+  });
 }
 
 /**
- * The reward up to and including the branch's action, and where to continue unless the action ended
- * the episode.
+ * The episode up to and including the branch's action, and where to continue unless the action
+ * ended it.
  */
 async function takeAction<Task>(
-  { task, trajectory, turn, response, action }: Branch<Task>,
+  branch: Branch<Task>,
+  id: number,
   model: LanguageModel,
   environment: Environment<Task>,
   patience: Patience,
-): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
+): Promise<{ begun: Trajectory; from?: EpisodeRequest<Task>["from"] } | undefined> {
+  const { task, trajectory, turn, response, action } = branch;
   const { signal } = patience;
   let starting: Promise<Episode> | undefined;
   let episode: Episode | undefined;
@@ -103,14 +134,45 @@ async function takeAction<Task>(
     const result = checkedStep(await withTimeout(() => here.step(action), patience));
     const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
     const reward = before + result.reward;
-    if (isOver(result) || turn + 1 === environment.maxTurns) {
-      await episode.close();
-      return { reward: isOver(result) ? reward : reward + costOfLeaving(environment, reward) };
-    }
-    const conversation = trajectory.turns[turn]!.state.fork()
+    const over = isOver(result);
+    const atLimit = !over && turn + 1 === environment.maxTurns;
+    const cost = atLimit ? costOfLeaving(environment, reward) : 0;
+    const terminated = over ? result.terminated : atLimit && turnLimitTerminates(environment);
+    const { state } = trajectory.turns[turn]!;
+    const conversation = state
+      .fork()
       .appendGeneration({ tokens: response })
       .append(...result.observation);
-    return { reward, from: { episode, conversation, turns: turn + 1, reward } };
+    const taken: Turn = {
+      state,
+      tokens: [...response],
+      logProbs: new Float32Array(response.length).fill(Number.NaN),
+      text: model.decode(response.filter((id) => !model.endOfTurnIds.includes(id))),
+      action,
+      observation: result.observation,
+      reward: result.reward + (terminated ? cost : 0),
+      terminated,
+      truncated: (over || atLimit) && !terminated,
+      info: result.info,
+    };
+    const privileged = over || atLimit ? episode.privileged?.() : undefined;
+    const begun: Trajectory = {
+      id,
+      task: trajectory.task,
+      seed: trajectory.seed,
+      ...(trajectory.opening === undefined ? {} : { opening: trajectory.opening }),
+      turns: [...trajectory.turns.slice(0, turn), taken],
+      conversation,
+      reward: reward + cost,
+      outcome: result.terminated ? "done" : turn + 1 === environment.maxTurns ? "turn-limit" : "truncated",
+      ...(privileged === undefined ? {} : { privileged }),
+      branch: { trajectory: trajectory.id, turn },
+    };
+    if (over || atLimit) {
+      await episode.close();
+      return { begun };
+    }
+    return { begun, from: { episode, conversation, turns: turn + 1, reward } };
   } catch (error) {
     if (episode !== undefined) await episode.close().catch(() => undefined);
     // The episode may start after a timeout or stop; it is then closed.

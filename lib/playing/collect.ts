@@ -7,7 +7,14 @@ import { setMaxListeners } from "node:events";
 import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkInteger } from "../base/validation.ts";
-import type { Environment, Episode, Message, StepResult, ToolSchema } from "../contract/environment.ts";
+import type {
+  Environment,
+  Episode,
+  Message,
+  PrivilegedInformation,
+  StepResult,
+  ToolSchema,
+} from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { Generation, WeightSet } from "../model/language-model.ts";
@@ -104,6 +111,7 @@ interface Running<Task> {
   malformedInARow: number;
   /** Reward that belongs to no turn: the cost of being cut short. */
   unplayed: number;
+  privileged?: PrivilegedInformation;
   outcome?: Outcome;
   fault?: { code: string; message: string };
 }
@@ -199,6 +207,7 @@ async function play<Task>(
       await act(run, generation, options);
       onTokens(generation instanceof NlacError ? 0 : generation.tokens.length);
     }
+    lookBack(run);
   } finally {
     await close(run.episode, options);
   }
@@ -212,7 +221,18 @@ async function play<Task>(
     reward: run.turns.reduce((sum, turn) => sum + turn.reward, run.unplayed),
     outcome: run.outcome ?? "turn-limit",
     ...(run.fault === undefined ? {} : { fault: run.fault }),
+    ...(run.privileged === undefined ? {} : { privileged: run.privileged }),
   };
+}
+
+/** Reads what the agent was not told. */
+function lookBack<Task>(run: Running<Task>): void {
+  try {
+    const privileged = run.episode?.privileged?.();
+    if (privileged !== undefined) run.privileged = privileged;
+  } catch (error) {
+    fail(run, error);
+  }
 }
 
 function episodeSeed(seed: number, id: number): number {
@@ -354,16 +374,25 @@ export function costOfLeaving(
   return low < 0 ? Math.min(0, low - total) : 0;
 }
 
+/** Whether an episode that has used its turns is terminated, not truncated. */
+export function turnLimitTerminates({
+  actionFormat,
+  singleStep = actionFormat === "solution",
+  turnLimitEnds = singleStep,
+}: Pick<Environment, "actionFormat" | "singleStep" | "turnLimitEnds">): boolean {
+  return turnLimitEnds;
+}
+
 /** Ends an episode that its environment did not end. */
 function cutShort<Task>(
   run: Pick<Running<Task>, "request" | "turns" | "unplayed" | "outcome">,
   outcome: "turn-limit" | "context-limit" | "malformed",
   environment: Environment<Task>,
 ): void {
-  const { actionFormat, singleStep = actionFormat === "solution", turnLimitEnds = singleStep } = environment;
   // Unreadable actions are the agent's own doing: bootstrapping from there would give them the
   // value of a future.
-  const terminated = outcome === "malformed" || (outcome === "turn-limit" && turnLimitEnds);
+  const terminated =
+    outcome === "malformed" || (outcome === "turn-limit" && turnLimitTerminates(environment));
   finish(run, outcome, terminated);
   const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);
   const cost = costOfLeaving(environment, total);

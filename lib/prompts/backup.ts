@@ -4,9 +4,9 @@
  * should have given.
  */
 
-import type { Message } from "../contract/environment.ts";
+import type { Action, Message } from "../contract/environment.ts";
 import { actionFreeNotes, correctnessForm, optimalityForm } from "./forms.ts";
-import type { ActionFormat } from "./policy.ts";
+import { type ActionFormat, actionSummary } from "./policy.ts";
 
 /** The observation, the reward if not 0, and the request for the bootstrapped future d'. */
 export function futureRequest(observation: readonly Message[], reward = 0): string {
@@ -38,10 +38,49 @@ export function observedTargetRequest(
 ): string {
   return joinRequest(
     [...answered(observation, reward), "Now judge your latest action."].join("\n"),
-    "<The answer you saw and what it leads to, as one course of events up to success or failure at the whole task;" +
-      " what comes first matters most.>",
+    observedFuture,
     withVerdict,
   );
+}
+
+/**
+ * The request for y without d', from what really happened in the rest of the episode.
+ *
+ * @param rest the later turns, each as one text; an empty string where turns are left out
+ * @param score total reward of the episode; undefined if it was cut short
+ */
+export function followedTargetRequest(
+  observation: readonly Message[],
+  rest: readonly string[],
+  score: number | undefined,
+  withVerdict: boolean,
+  reward = 0,
+  range: readonly [low: number, high: number] = [0, 1],
+): string {
+  const later = rest.flatMap((turn) => [turn === "" ? "(Some moves are left out here.)" : turn, ""]);
+  const opening = [
+    ...answered(observation, reward),
+    ...(later.length === 0 ? [] : ["The task then went on:", "", ...later]),
+    score === undefined
+      ? "There the task was cut short. Nobody knows how it would have ended."
+      : `There the task ended. ${scoreText(score, range)}`,
+    "",
+    "Now judge your latest action.",
+  ].join("\n");
+  return joinRequest(opening, observedFuture, withVerdict);
+}
+
+/** A later turn, as `followedTargetRequest` quotes it. */
+export function followedTurnText(
+  action: Action | undefined,
+  observation: readonly Message[],
+  reward: number,
+): string {
+  return [
+    `You: ${action === undefined ? "(an action that could not be read)" : actionSummary(action)}`,
+    `Answer: ${observationText(observation)}`,
+    ...(reward === 0 ? [] : [`Reward: ${formatReward(reward)}`]),
+  ].join("\n");
 }
 
 /**
@@ -52,7 +91,7 @@ export function terminalTargetRequest(
   observation: readonly Message[],
   reward: number,
   withVerdict: boolean,
-  [low, high]: readonly [low: number, high: number] = [0, 1],
+  range: readonly [low: number, high: number] = [0, 1],
 ): string {
   return joinRequest(
     [
@@ -60,7 +99,7 @@ export function terminalTargetRequest(
       "",
       observationText(observation),
       "",
-      `Final score: ${formatReward(reward)} (${formatReward(high)} is full success, ${formatReward(low)} is failure).`,
+      scoreText(reward, range),
       "",
       "Now judge your latest action.",
     ].join("\n"),
@@ -86,6 +125,14 @@ export function solutionTargetRequest(
     "",
     correctnessForm(format),
   ].join("\n");
+}
+
+const observedFuture =
+  "<The answer you saw and what it leads to, as one course of events up to success or failure at the whole task;" +
+  " what comes first matters most.>";
+
+function scoreText(score: number, [low, high]: readonly [low: number, high: number]): string {
+  return `Final score: ${formatReward(score)} (${formatReward(high)} is full success, ${formatReward(low)} is failure).`;
 }
 
 function answered(observation: readonly Message[], reward = 0): string[] {

@@ -7,15 +7,21 @@ import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { archerConfig } from "../algorithms/archer.ts";
+import { critiqueGrpoConfig } from "../algorithms/critique-grpo.ts";
+import { dpoConfig } from "../algorithms/dpo.ts";
 import { grpoConfig } from "../algorithms/grpo.ts";
+import { hopeConfig } from "../algorithms/hope.ts";
 import { nlacConfig } from "../algorithms/nlac.ts";
 import { ppoConfig } from "../algorithms/ppo.ts";
 import { rftConfig } from "../algorithms/rft.ts";
 import { sacConfig } from "../algorithms/sac.ts";
+import { sftConfig } from "../algorithms/sft.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
+import { reportConfig } from "../sinks/config.ts";
 import type { TokenizerParts } from "../tokens/tokenizer.ts";
 import { warmupConfig } from "../training/warmup.ts";
 
@@ -38,7 +44,7 @@ const common = {
   ]),
   learner: recipeLearner.prefault({}),
   environment: z.strictObject({
-    /** A key of `environments`, or the file of one's own: relative to the recipe, or with --set to where one is. */
+    /** A key of `environments`, or the path of a file: relative to the recipe, or with --set to the current directory. */
     name: z.string().min(1),
     options: z.record(z.string(), z.unknown()).default({}),
   }),
@@ -51,8 +57,22 @@ const common = {
       keepCheckpoints: z.int().min(1).default(2),
       /** Training samples recorded with all of their texts, an update. */
       samplesPerUpdate: z.int().min(0).default(4),
+      /**
+       * NLAC: updates between samples in detail: the critic on the stored action, log probabilities
+       * under θ, and the most probable tokens of the sample of highest L1. 0 is never. Default 8.
+       */
+      detailEvery: z.int().min(0).default(8),
+      /**
+       * Maximum bytes of an update's figures per token (L1, log probabilities) in samples.jsonl;
+       * samples beyond it have none. Default 65,536.
+       */
+      tokenBytes: z.int().min(0).default(65_536),
+      /** NLAC: fixed transitions that are explained at every evaluation. Default 8. */
+      probes: z.int().min(0).default(8),
     })
     .prefault({}),
+  /** Where metrics, episodes and the run's end are sent, besides the run directory. Default: nowhere. */
+  report: reportConfig,
 };
 
 /** The algorithm decides which fields `config` has; a recipe that names none is for NLAC. */
@@ -68,6 +88,15 @@ export const recipeSchema = z.discriminatedUnion(
     z.strictObject({ ...common, algorithm: z.literal("grpo"), config: grpoConfig.prefault({}) }),
     z.strictObject({ ...common, algorithm: z.literal("ppo"), config: ppoConfig.prefault({}) }),
     z.strictObject({ ...common, algorithm: z.literal("sac"), config: sacConfig.prefault({}) }),
+    z.strictObject({
+      ...common,
+      algorithm: z.literal("critique-grpo"),
+      config: critiqueGrpoConfig.prefault({}),
+    }),
+    z.strictObject({ ...common, algorithm: z.literal("archer"), config: archerConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("sft"), config: sftConfig }),
+    z.strictObject({ ...common, algorithm: z.literal("dpo"), config: dpoConfig }),
+    z.strictObject({ ...common, algorithm: z.literal("hope"), config: hopeConfig.prefault({}) }),
   ],
   {
     error: ({ code, options }) =>
@@ -111,7 +140,7 @@ export function recipeNames(): string[] {
     readdirSync(join(shippedRecipes, folder))
       .flatMap((file) => (/^[^_].*\.ts$/.test(file) ? [join(folder, file.slice(0, -3))] : []))
       .sort();
-  return [...inFolder("."), ...inFolder("paper")];
+  return [...inFolder("."), ...inFolder("hope"), ...inFolder("paper")];
 }
 
 /**
@@ -129,16 +158,20 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
     );
   }
   const input = await importExported(path, "Recipe");
-  findEnvironment(input, dirname(path));
+  findModules(input, dirname(path));
   for (const change of changes) applyChange(input, change);
-  findEnvironment(input, process.cwd());
+  findModules(input, process.cwd());
   return parseRecipe(input, path);
 }
 
-/** Makes the path of one's own environment absolute, so that a resumed run finds it again. */
-function findEnvironment(input: Record<string, unknown>, directory: string): void {
+/** Makes paths of the user's own modules absolute, so that a resumed run finds them again. */
+function findModules(input: Record<string, unknown>, directory: string): void {
   const { environment } = input as { environment?: { name?: unknown } };
   if (typeof environment?.name === "string") environment.name = environmentPath(environment.name, directory);
+  // A sink of kind "module" is a file too.
+  const { report } = input as { report?: unknown };
+  for (const sink of Array.isArray(report) ? report : [])
+    if (sink?.to === "module" && typeof sink.path === "string") sink.path = resolve(directory, sink.path);
 }
 
 /**

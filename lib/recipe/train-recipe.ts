@@ -1,28 +1,49 @@
 /** Runs a recipe: opens the environment and the model, warms up, trains, and writes the run directory. */
 
-import { accessSync, constants, existsSync, rmSync } from "node:fs";
+import { accessSync, constants, existsSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { trainArcher } from "../algorithms/archer.ts";
+import { trainCritiqueGrpo } from "../algorithms/critique-grpo.ts";
+import { trainDpo } from "../algorithms/dpo.ts";
 import { trainGrpo } from "../algorithms/grpo.ts";
+import { trainHope } from "../algorithms/hope.ts";
 import { trainNlac } from "../algorithms/nlac.ts";
 import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
 import { trainSac } from "../algorithms/sac.ts";
+import { trainSft } from "../algorithms/sft.ts";
+import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { onDisk } from "../files/disk.ts";
 import type { Lock } from "../files/lock.ts";
-import { Learner } from "../learner/learner.ts";
-import type { LearnerOptions } from "../learner/options.ts";
+import type { Learner } from "../learner/learner.ts";
 import { resolveDtype } from "../learner/sources.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { DistributedLearner } from "../ranks/distributed-learner.ts";
+import type { Ranks } from "../ranks/join.ts";
+import { openLearner } from "../ranks/open-learner.ts";
+import { deviceOfRank } from "../ranks/place.ts";
+import type { LearnerSource } from "../ranks/protocol.ts";
 import { requireWords } from "../roles/role-writer.ts";
 import { describeBuild, describeNumerics, numericsWarning } from "../run/build.ts";
-import { chooseCheckpoint, hasCheckpoint, learnerDirectory } from "../run/checkpoints.ts";
+import {
+  chooseCheckpoint,
+  hasCheckpoint,
+  learnerDirectory,
+  rewardModelName,
+  type WholeCheckpoint,
+} from "../run/checkpoints.ts";
 import { note, readDescription, requireNewRun } from "../run/description.ts";
 import { lockRun, RunDirectory } from "../run/directory.ts";
+import { StopFile } from "../run/stop-file.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
-import { Tokenizer } from "../tokens/tokenizer.ts";
+import { openSinks, Reporting } from "../sinks/reporting.ts";
+import type { Sink } from "../sinks/sink.ts";
+import { requireProposer } from "../training/hope-config.ts";
 import {
   requireDemonstrations,
   requireForm,
@@ -44,6 +65,13 @@ export interface TrainRecipeOptions {
   progress?: Progress | undefined;
   /** Called with what is being loaded, with the run directory, and with warnings. */
   log?: ((line: string) => void) | undefined;
+  /** Sinks of metrics and episodes in addition to the recipe's `report`. */
+  sinks?: readonly Sink[] | undefined;
+  /**
+   * The ranks that train together, of which this is rank 0; the others call `serveRank`. After ERR_PEER end the
+   * process: a call on this rank's learner may still wait for a rank that has ended. Default: none.
+   */
+  ranks?: Ranks | undefined;
 }
 
 export interface ResumeRunOptions extends Omit<TrainRecipeOptions, "directory"> {
@@ -56,9 +84,22 @@ export interface RecipeResult extends TrainingResult {
   run: string;
 }
 
+/** A recipe's model and run directory, ready to train. */
+export interface OpenedRun<Model> {
+  model: Model;
+  rewardModel: Learner | undefined;
+  run: RunDirectory;
+  from: WholeCheckpoint | undefined;
+}
+
+/** A learner, or that of several ranks. */
+export type TrainedModel = Learner | DistributedLearner;
+
 interface Algorithm {
   train(options: {
     model: Learner;
+    /** For methods with a reward model. */
+    rewardModel?: Learner;
     environment: Environment;
     config: never; // the recipe's own, which its schema has checked
     run: TrainingRun;
@@ -73,6 +114,11 @@ const algorithms: Record<Recipe["algorithm"], Algorithm> = {
   grpo: { train: trainGrpo },
   ppo: { train: trainPpo, heads: "value" },
   sac: { train: trainSac, heads: "q" },
+  "critique-grpo": { train: trainCritiqueGrpo },
+  archer: { train: trainArcher, heads: "value" },
+  sft: { train: trainSft },
+  dpo: { train: trainDpo },
+  hope: { train: trainHope },
 };
 
 /**
@@ -109,6 +155,47 @@ export async function resumeRun(directory: string, options: ResumeRunOptions = {
   }
 }
 
+/**
+ * Continues the run in `options.directory` if it has a checkpoint, and starts it otherwise: for jobs that are
+ * restarted with the command that started them. A run that ended before its first checkpoint is renamed to
+ * `….aside-N` and started anew.
+ *
+ * @throws NlacError ERR_RUN if the run was started with another recipe; see `trainRecipe` and `resumeRun`
+ */
+export async function trainOrResume(
+  recipe: RecipeInput,
+  options: TrainRecipeOptions & { directory: string },
+): Promise<RecipeResult> {
+  const parsed = parseRecipe(recipe, "trainOrResume");
+  const path = resolve(options.directory);
+  if (!existsSync(join(path, "run.json"))) return trainRecipe(recipe, options);
+  requireSameRecipe(parsed, path);
+  if (hasCheckpoint(path)) return resumeRun(path, options);
+  lockRun(path).release(); // throws if another process is still starting it
+  let aside = 1;
+  while (existsSync(`${path}.aside-${aside}`)) aside++;
+  onDisk(path, () => renameSync(path, `${path}.aside-${aside}`));
+  options.log?.(`${path} has no checkpoint yet: renamed to ${path}.aside-${aside}`);
+  return trainRecipe(recipe, options);
+}
+
+/** Throws ERR_RUN unless the run in `path` was started with the recipe. */
+export function requireSameRecipe(recipe: Recipe, path: string): void {
+  const started = recipeOf(path);
+  const [given, was] = [recipe, started].map(({ learner, ...rest }) => {
+    // The run records what "auto" was.
+    const dtype = recipe.learner.dtype === "auto" ? "auto" : learner.dtype;
+    return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }));
+  });
+  if (isDeepStrictEqual(given, was)) return;
+  const changed = Object.keys({ ...given, ...was }).filter((key) => !isDeepStrictEqual(given[key], was[key]));
+  throw new NlacError(
+    "ERR_RUN",
+    `The run in ${path} was started with another recipe (${changed.join(", ")} differ). Continue it with the command ` +
+      "that started it, or name another directory.",
+  );
+}
+
 async function run(
   recipe: Recipe,
   path: string,
@@ -116,25 +203,41 @@ async function run(
   options: ResumeRunOptions,
 ): Promise<RecipeResult> {
   const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
+  let stop: StopFile | undefined;
   try {
     await requireGiven(recipe, environment, lock !== undefined);
-    return { run: path, ...(await trainIn(environment, recipe, path, lock, options)) };
+    // One that came too late for the process before.
+    if (lock) onDisk(path, () => rmSync(join(path, "stop"), { force: true }));
+    stop = new StopFile(path, options.signal, () =>
+      options.log?.(`${join(path, "stop")} was found: stopping at the next safe point …`),
+    );
+    const { signal } = stop;
+    return { run: path, ...(await trainIn(environment, recipe, path, lock, { ...options, signal })) };
   } finally {
+    stop?.close();
     await environment.close();
   }
 }
 
 /** Refuses missing inputs before a model is loaded and warmed up. Throws ERR_CONFIG, ERR_IO. */
-async function requireGiven(
+export async function requireGiven(
   { config, warmup }: Recipe,
   environment: Environment,
   resume: boolean,
 ): Promise<void> {
-  const shows = warmup.steps > 0 || ("rehearsal" in config && config.rehearsal > 0);
+  const shows =
+    warmup.steps > 0 ||
+    ("demonstrationsPerTask" in config && config.demonstrationsPerTask > 0) ||
+    ("rehearsal" in config && config.rehearsal > 0);
   requireForm(environment, config);
   if (shows) requireDemonstrations(environment);
-  if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
+  const plays =
+    "episodesPerTask" in config || ("episodesPerIteration" in config && config.episodesPerIteration > 0);
+  if (shows || plays) await requireTasks(environment, "train");
   if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
+  if ("rewardEvaluation" in config && config.actor === "preference" && config.rewardEvaluation.episodes > 0)
+    await requireTasks(environment, config.rewardEvaluation.split);
+  if ("proposer" in config) requireProposer(environment, config);
   if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
   // A run that was started has its own copy of the recorded episodes.
   for (const file of resume || !("recorded" in config) ? [] : config.recorded)
@@ -146,9 +249,87 @@ async function trainIn(
   recipe: Recipe,
   path: string,
   lock: Lock | undefined,
-  { signal = new AbortController().signal, progress = silentProgress, log, checkpoint }: ResumeRunOptions,
+  options: ResumeRunOptions,
 ): Promise<TrainingResult> {
-  const { device } = recipe.learner;
+  const opened = await openSinks(recipe.report);
+  const { model, rewardModel, run } = await openRun(environment, recipe, path, lock, options);
+  const { id, recipe: recorded } = readDescription(path) as { id: string; recipe: Record<string, unknown> };
+  const sinks = [...opened, ...(options.sinks ?? [])];
+  const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: recorded });
+  try {
+    const result = await trainModel(recipe, model, environment, reporting.of(run), rewardModel);
+    run.close(result.stopped ? "stopped" : "finished");
+    reporting.ended(result);
+    return result;
+  } catch (error) {
+    run.close(...endOf(error));
+    reporting.failed(error);
+    throw error;
+  } finally {
+    await reporting.close(options.log ?? ((line) => process.emitWarning(line)));
+    if (lock === undefined) removeUnsaved(path);
+    await model.dispose();
+    await rewardModel?.dispose();
+  }
+}
+
+/** Removes a run that was stopped or failed before its first checkpoint: it could not be resumed. */
+function removeUnsaved(path: string): void {
+  if (!hasCheckpoint(path)) rmSync(path, { recursive: true });
+}
+
+/** Runs the recipe's algorithm. */
+export function trainModel(
+  { algorithm, config }: Recipe,
+  model: LanguageModel,
+  environment: Environment,
+  run: TrainingRun,
+  rewardModel?: Learner,
+): Promise<TrainingResult> {
+  const { train } = algorithms[algorithm];
+  // A model with heads or a reference is a `Learner`; the recipe decided which it needs.
+  return train({
+    ...{ model: model as Learner, environment, config: config as never, run },
+    ...(rewardModel && { rewardModel }),
+  });
+}
+
+/**
+ * Opens the model and the run directory of a recipe, and warms up a new model.
+ *
+ * @param lock the lock of a run that is resumed; undefined for a new run
+ * @throws NlacError as `trainRecipe` and `resumeRun`
+ */
+export function openRun(
+  environment: Environment,
+  recipe: Recipe,
+  path: string,
+  lock: Lock | undefined,
+  options: Omit<ResumeRunOptions, "ranks">,
+): Promise<OpenedRun<Learner>>;
+export function openRun(
+  environment: Environment,
+  recipe: Recipe,
+  path: string,
+  lock: Lock | undefined,
+  options: ResumeRunOptions,
+): Promise<OpenedRun<TrainedModel>>;
+export async function openRun(
+  environment: Environment,
+  recipe: Recipe,
+  path: string,
+  lock: Lock | undefined,
+  {
+    signal = new AbortController().signal,
+    progress = silentProgress,
+    log,
+    checkpoint,
+    ranks,
+  }: ResumeRunOptions,
+): Promise<OpenedRun<TrainedModel>> {
+  const device = ranks ? deviceOfRank(recipe.learner.device, ranks.place) : recipe.learner.device;
+  if (ranks && needsRewardModel(recipe))
+    throw new NlacError("ERR_CONFIG", "A reward model beside the policy is trained on one rank only.");
   // A run records what "auto" was; a resumed run finds that in its recipe.
   const dtype = resolveDtype(recipe.learner);
   recipe.learner.dtype = dtype;
@@ -156,18 +337,17 @@ async function trainIn(
   const from = lock && (await chooseCheckpoint(path, { number: checkpoint, warn }));
   if (from === undefined) requireNewRun(path);
   const named = typeof recipe.model === "string" ? recipe.model : "a new model";
-  log?.(`${from ? `checkpoint ${from.number}: resuming` : "loading"} ${named} (${dtype}, ${device})`);
-  const { train, heads } = algorithms[recipe.algorithm];
-  const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
-  const model = from
-    ? await Learner.resume(join(from.path, "learner"), {
-        ...learnerOptions,
-        base: baseOf(recipe),
-        verify: false,
-      })
-    : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
+  const on = ranks ? `${ranks.place.ranks} ranks, sharding ${recipe.learner.sharding}, ` : "";
+  log?.(`${from ? `checkpoint ${from.number}: resuming` : "loading"} ${named} (${on}${dtype}, ${device})`);
+  const { heads } = algorithms[recipe.algorithm];
+  const source = sourceOf(recipe, heads, from && join(from.path, "learner"));
+  const model = ranks ? await DistributedLearner.open(source, ranks) : await openLearner(source);
   let directory: RunDirectory | undefined;
+  let rewardModel: Learner | undefined;
   try {
+    if (needsRewardModel(recipe)) {
+      rewardModel = await openLearner(sourceOf(recipe, "value", from && join(from.path, rewardModelName)));
+    }
     const build = describeBuild(device);
     const numerics = describeNumerics(device, dtype);
     const runOptions = {
@@ -191,28 +371,45 @@ async function trainIn(
       : RunDirectory.create(path, runOptions);
     log?.(`run directory: ${path}`);
     if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
-    if (!from) await warm(recipe, model, environment, progress, signal);
-    return await train({ model, environment, config: recipe.config as never, run: directory });
-  } finally {
-    directory?.close();
-    // Stopped or failed during the warm-up: nothing can be resumed, and a second attempt needs the directory.
-    if (!from && directory !== undefined && !hasCheckpoint(path)) rmSync(path, { recursive: true });
+    if (!from) await warm(recipe, model, environment, directory.progress, signal);
+    if (!from && rewardModel) await warm(recipe, rewardModel, environment, directory.progress, signal);
+    return { model, rewardModel, run: directory, from };
+  } catch (error) {
+    directory?.close(...endOf(error));
+    if (!from && directory !== undefined) removeUnsaved(path);
     await model.dispose();
+    await rewardModel?.dispose();
+    throw error;
   }
 }
 
-/** The model that a training starts from. */
-async function openStart(model: Recipe["model"], options: LearnerOptions): Promise<Learner> {
-  if (typeof model !== "string") {
-    return Learner.create(model.config, { ...options, tokenizer: new Tokenizer(model.tokenizer) });
+/** Whether a reward model is trained beside the policy, from the same start. */
+function needsRewardModel(recipe: Recipe): boolean {
+  return recipe.algorithm === "hope" && recipe.config.actor === "preference";
+}
+
+/** The learner of a training: that of a checkpoint, if given, or the one it starts from. */
+function sourceOf(recipe: Recipe, heads: "value" | "q" | undefined, checkpoint?: string): LearnerSource {
+  const common = { ...recipe.learner, seed: recipe.config.seed };
+  if (checkpoint !== undefined) {
+    const options = { ...common, base: baseOf(recipe), verify: false };
+    return { kind: "resume", directory: checkpoint, options };
   }
-  return Learner.load(existsSync(join(model, "run.json")) ? learnerDirectory(model) : model, options);
+  const options = { ...common, ...(heads === undefined ? {} : { heads }) };
+  const { model } = recipe;
+  if (typeof model !== "string")
+    return { kind: "create", config: model.config, tokenizer: model.tokenizer, options };
+  return {
+    kind: "load",
+    model: existsSync(join(model, "run.json")) ? learnerDirectory(model) : model,
+    options,
+  };
 }
 
 /** The recipe's warm-up, if it has one. It is short: a stop abandons it, and nothing has been saved yet. */
 async function warm(
   recipe: Recipe,
-  model: Learner,
+  model: TrainedModel,
   environment: Environment,
   progress: Progress,
   signal: AbortSignal,
@@ -231,6 +428,13 @@ async function warm(
     },
   });
   progress.hide?.("NLL");
+}
+
+/** How a run ends with `error`, for its status. */
+export function endOf(error: unknown): Parameters<RunDirectory["close"]> {
+  if (error instanceof NlacError && error.code === "ERR_ABORTED") return ["stopped"];
+  const code = error instanceof NlacError ? error.code : "ERROR";
+  return ["failed", { code, message: error instanceof Error ? error.message : String(error) }];
 }
 
 /** 20261121-104500, local time. */

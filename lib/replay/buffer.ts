@@ -7,7 +7,7 @@
 import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
-import type { Transition } from "../episodes/trajectory.ts";
+import type { Stream, Transition } from "../episodes/trajectory.ts";
 import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { mean } from "../statistics/mean.ts";
@@ -144,9 +144,9 @@ export class ReplayBuffer {
    * Restores into an empty buffer what `save` wrote, given the transitions of all episodes so far.
    * They are read one at a time, and the last `capacity` are stored. Throws ERR_CHECKPOINT, ERR_IO.
    */
-  restore(directory: string, transitions: Iterable<Transition>): void {
+  async restore(directory: string, transitions: Stream<Transition>): Promise<void> {
     const saved = readJson(join(directory, "replay.json"), savedCounts, "ERR_CHECKPOINT");
-    for (const transition of transitions) this.#store(transition);
+    for await (const transition of transitions) this.#store(transition);
     if (saved.added !== this.#added) {
       throw new NlacError(
         "ERR_CHECKPOINT",

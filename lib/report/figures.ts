@@ -15,6 +15,10 @@ export interface Measured {
   /** Use of LLM services: by the environment's simulated people, and by the agent. */
   people?: Usage;
   agent?: Usage;
+  /** How much critic and refiner help, by metric; see `nlac eval --diagnose`. */
+  diagnosis?: Record<string, number>;
+  /** Which episodes of a run the figures are about, and how its first ones went. */
+  ofRun?: { first: number; last: number; before?: Interval };
 }
 
 export interface FigureLine {
@@ -24,20 +28,24 @@ export interface FigureLine {
   /** Bounds of the 95 % interval. */
   low?: number;
   high?: number;
+  /** Whether it is a share, from 0 to 1. */
+  isShare?: boolean;
   note?: string;
 }
 
-export function figureLines({ figures, floor, people, agent }: Measured): FigureLine[] {
+export function figureLines({ figures, floor, people, agent, ofRun }: Measured): FigureLine[] {
   const { success, passHatK, reward, turns, parseRate, toolCalls, toolErrors, tokens, outcomes } = figures;
   const lines: FigureLine[] = [
-    { label: "success", ...success, ...(passHatK.length === 0 ? {} : { note: "pass^1" }) },
+    { label: "success", ...success, isShare: true, ...(passHatK.length === 0 ? {} : { note: "pass^1" }) },
   ];
-  if (floor !== undefined) lines.push({ label: "doing nothing", ...floor, note: "the floor" });
+  if (floor !== undefined) lines.push({ label: "doing nothing", ...floor, isShare: true, note: "the floor" });
+  if (ofRun?.before !== undefined)
+    lines.push({ label: "at first", ...ofRun.before, isShare: true, note: "success of the first iteration" });
   for (const [i, interval] of passHatK.entries()) {
     const k = i + 1;
     // With many trials, show the first few, powers of two and the last.
     const isTold = k <= 8 || Number.isInteger(Math.log2(k)) || k === passHatK.length;
-    if (k > 1 && isTold) lines.push({ label: `pass^${k}`, ...interval });
+    if (k > 1 && isTold) lines.push({ label: `pass^${k}`, ...interval, isShare: true });
   }
   lines.push({ label: "reward", ...reward }, { label: "turns", ...turns });
   lines.push({ label: "readable", estimate: parseRate, note: "of all actions" });
@@ -63,9 +71,11 @@ function usageText({ requests, promptTokens, completionTokens, cost }: Usage): s
   return `${asked} requests, ${read} prompt tokens, ${written} generated${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
 }
 
-export function headline({ title, figures }: Pick<Measured, "title" | "figures">): string {
+export function headline({ title, figures, ofRun }: Pick<Measured, "title" | "figures" | "ofRun">): string {
   const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? "" : "s"}`;
-  return `${title}: ${counted(figures.episodes, "episode")} over ${counted(figures.tasks, "task")}`;
+  const over = `${counted(figures.episodes, "episode")} over ${counted(figures.tasks, "task")}`;
+  if (ofRun === undefined) return `${title}: ${over}`;
+  return `${title}: the last iteration, episodes ${ofRun.first} to ${ofRun.last} (${over})`;
 }
 
 export function figureTable(measured: Measured): string {

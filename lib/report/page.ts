@@ -104,6 +104,7 @@ export function renderEpisodes(
       ...figureLines(measured).map(figureRow),
       "</tbody>",
       "</table></div>",
+      ...diagnosisTable(measured.diagnosis),
       '<div class="controls">',
       '<input type="search" id="search" placeholder="Search the transcripts" aria-label="search"/>',
       select("result", "any result"),
@@ -124,11 +125,24 @@ function hash(text: string): string {
   return `sha256-${createHash("sha256").update(text).digest("base64")}`;
 }
 
-function figureRow({ label, estimate, low, high, note }: FigureLine): string {
-  const isShare = low !== undefined && low >= 0 && high! <= 1;
+/** What `nlac eval --diagnose` measured. */
+function diagnosisTable(diagnosis: Measured["diagnosis"]): string[] {
+  if (diagnosis === undefined) return [];
+  const rows = Object.entries(diagnosis).map(
+    ([name, value]) => `<tr><td>${escaped(name)}</td><td>${escaped(formatFigure(value))}</td></tr>`,
+  );
+  return [
+    "<h2>Critic and refiner</h2>",
+    '<div class="wide"><table><tbody>',
+    ...rows,
+    "</tbody></table></div>",
+  ];
+}
+
+function figureRow({ label, estimate, low, high, isShare, note }: FigureLine): string {
   const cells = [
     estimate === undefined ? "" : formatFigure(estimate),
-    isShare ? bar(estimate!, low, high!) : "",
+    isShare && low !== undefined && !Number.isNaN(estimate!) ? bar(estimate!, low, high!) : "",
     low === undefined ? "" : `[${formatFigure(low)}, ${formatFigure(high!)}]`,
   ];
   const [figure, drawn, interval] = cells as [string, string, string];

@@ -48,8 +48,15 @@ export interface Judgement {
  * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads only (s, a)
  * (eq. 3), the refiner the history of attempts and critiques. With m = 0 the attempt is the result,
  * and it is judged only if approval is required.
+ *
+ * @param requests per transition, what the first critique answers instead of the critic's request.
+ *   The refiner reads that critique after the critic's request, as any other
  */
-export async function refine(writer: RoleWriter, transitions: readonly Transition[]): Promise<Refinement[]> {
+export async function refine(
+  writer: RoleWriter,
+  transitions: readonly Transition[],
+  requests?: readonly Message[],
+): Promise<Refinement[]> {
   const { config, actionFormat, model } = writer;
   const parse = (answer: string) => parseAction(answer, actionFormat);
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
@@ -70,7 +77,7 @@ export async function refine(writer: RoleWriter, transitions: readonly Transitio
 
   let acted = chains.map((chain) => chain?.fork());
   for (let round = 0; round < config.refinements; round++) {
-    const judged = await judge(writer, acted, results);
+    const judged = await judge(writer, acted, results, round === 0 ? requests : undefined);
     chains = chains.map((chain, i) => {
       const critique = judged[i];
       if (chain === undefined || critique === undefined) return undefined;
@@ -147,16 +154,17 @@ async function judge(
   writer: RoleWriter,
   acted: readonly (Conversation | undefined)[],
   results: readonly Refinement[],
+  given?: readonly Message[],
 ): Promise<(Critiqued | undefined)[]> {
   const { config, actionFormat, singleStep } = writer;
-  const inOne = config.futures === 1 || singleStep;
+  const inOne = config.futures === 1 || singleStep || given !== undefined;
   const futures = inOne ? undefined : await sampleFutures(writer, acted);
   const requests = acted.map((_, i) => {
     if (inOne) return user(criticRequest(singleStep, actionFormat));
     return futures![i] && user(evaluatorRequest(futures![i]));
   });
   const asking = acted.map((chain, i) => {
-    const request = requests[i];
+    const request = given?.[i] ?? requests[i];
     return request && chain?.fork().append(request);
   });
   const critiques = await writer.write("critique", "online", asking);

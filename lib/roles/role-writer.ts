@@ -33,9 +33,15 @@ export const rolesConfig = z.strictObject({
   /**
    * Source of d', from which targets are bootstrapped: "request", generated on request after the
    * observation (the paper's appendix A.2); "successor", predicted at s' after an action of the
-   * target policy, as L1 trains it (its eq. 1); or "none", an ablation. Default and paper: request.
+   * target policy, as L1 trains it (its eq. 1); "monte-carlo", no d': the target reads the real rest
+   * of the episode (Feng et al., 2025); or "none", an ablation. Default and paper: request.
    */
-  bootstrap: z.enum(["request", "successor", "none"]).default("request"),
+  bootstrap: z.enum(["request", "successor", "monte-carlo", "none"]).default("request"),
+  /**
+   * Longest rest of an episode that a Monte-Carlo target reads, in tokens; whole turns are left out
+   * of the middle of a longer one. Default 4096. Paper: none.
+   */
+  maxRestTokens: count.default(4096),
   /**
    * Whether to train on all targets, including unparseable ones (the KL is defined for any text),
    * or only on parsed ones. Default "all". Paper: not given.

@@ -6,6 +6,8 @@
 import type { Transition } from "../episodes/trajectory.ts";
 import type { DistilledText, Generation } from "../model/language-model.ts";
 import {
+  followedTargetRequest,
+  followedTurnText,
   observedTargetRequest,
   solutionTargetRequest,
   targetRequest,
@@ -25,6 +27,8 @@ export interface Target {
   /** The generation that d' was parsed from; absent if the outcome replaces it. */
   future?: Generation;
   target?: Generation;
+  /** Whether the target could be parsed, and its verdict. */
+  parsed?: { ok: boolean; yes?: boolean; reason?: string };
   dropped?: DropCause;
 }
 
@@ -36,13 +40,14 @@ export function targetMetrics(targets: readonly Target[]): Record<string, number
 /**
  * Under θ̄: generates the target description y from (s, a) and its observation, in one append-only
  * conversation per transition. A truncated episode has no outcome: its last transition is backed up
- * by a future, like the earlier ones.
+ * by a future, like the earlier ones. A Monte-Carlo target reads the real rest of the episode
+ * instead of a future; if the episode was truncated, up to there.
  */
 export async function writeTargets(
   writer: RoleWriter,
   transitions: readonly Transition[],
 ): Promise<Target[]> {
-  const { model, config, actionFormat, singleStep, rewardRange } = writer;
+  const { model, config, actionFormat, singleStep } = writer;
   const withVerdict = config.futures === 1;
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
   // The student reads (s, a) and the critic's request. It must not contain anything of s'.
@@ -51,15 +56,14 @@ export async function writeTargets(
   );
   const students = chains.map((chain) => chain.fork().append(criticPrompt).prompt());
 
-  const bootstrapping = config.bootstrap !== "none" && !singleStep;
+  const bootstrapping = !["none", "monte-carlo"].includes(config.bootstrap) && !singleStep;
   const going = chains.map((chain, i) => (bootstrapping && !transitions[i]!.terminated ? chain : undefined));
   const futures = bootstrapping ? await bootstrapFutures(writer, going, transitions) : [];
 
   const backups = chains.map((chain, i) => {
-    const { terminated, observation, reward, received } = transitions[i]!;
-    if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
-    if (terminated)
-      return chain.append(user(terminalTargetRequest(observation, received, withVerdict, rewardRange)));
+    const { terminated, observation, reward } = transitions[i]!;
+    if (singleStep || terminated || config.bootstrap === "monte-carlo")
+      return chain.append(user(outcomeRequest(writer, transitions[i]!)));
     if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict, reward)));
     return futures[i]?.text === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });
@@ -79,7 +83,7 @@ export async function writeTargets(
     const future = futures[i];
     const written = {
       ...(future?.generation === undefined ? {} : { future: future.generation }),
-      ...(target === undefined ? {} : { target }),
+      ...(target === undefined ? {} : { target, parsed: resultOf(parsed[i]!) }),
     };
     const lost = (dropped: DropCause): Target => ({ ...written, dropped });
     if (target === undefined) return lost(future?.dropped ?? "context");
@@ -94,4 +98,45 @@ export async function writeTargets(
       return lost("context");
     return { ...written, text: { student, teacher, response: response.tokens } };
   });
+}
+
+/**
+ * The request for a target that reads what really followed: the score of a solution, the end of the
+ * episode, or its rest within `maxRestTokens`.
+ */
+export function outcomeRequest(writer: RoleWriter, transition: Transition): string {
+  const { model, config, actionFormat, singleStep, rewardRange } = writer;
+  const { observation, reward, received, terminated, rest } = transition;
+  const withVerdict = config.futures === 1;
+  if (singleStep) return solutionTargetRequest(reward, observation, actionFormat);
+  if (terminated) return terminalTargetRequest(observation, received, withVerdict, rewardRange);
+  const turns = rest.turns.map((turn) => followedTurnText(turn.action, turn.observation, turn.reward));
+  const shown = withoutMiddle(turns, config.maxRestTokens, (text) => model.encode(text).length);
+  return followedTargetRequest(observation, shown, rest.score, withVerdict, reward, rewardRange);
+}
+
+/**
+ * As many of `texts` as have at most `limit` tokens together, taken from the end and the start in
+ * turns; the empty string stands for those left out of the middle. The end comes first, because it
+ * says how the episode ended.
+ */
+export function withoutMiddle(
+  texts: readonly string[],
+  limit: number,
+  tokens: (text: string) => number,
+): string[] {
+  let [start, end] = [0, texts.length];
+  let left = limit;
+  for (let fromEnd = true; start < end; fromEnd = !fromEnd) {
+    left -= tokens(texts[fromEnd ? end - 1 : start]!);
+    if (left < 0) return [...texts.slice(0, start), "", ...texts.slice(end)];
+    if (fromEnd) end--;
+    else start++;
+  }
+  return [...texts];
+}
+
+function resultOf(parsed: { ok: boolean; yes?: boolean; reason?: string }): NonNullable<Target["parsed"]> {
+  if (!parsed.ok) return { ok: false, ...(parsed.reason && { reason: parsed.reason }) };
+  return { ok: true, ...(parsed.yes !== undefined && { yes: parsed.yes }) };
 }

@@ -26,6 +26,9 @@ export const savedState = z.strictObject({
     metrics: fileState,
     trajectories: fileState,
     samples: fileState,
+    // Checkpoints of earlier versions have no draws and no probes.
+    draws: fileState.optional(),
+    probes: fileState.optional(),
     events: fileState.extend({ name: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/) }),
   }),
 });
@@ -39,7 +42,7 @@ export interface WholeCheckpoint {
   path: string;
   saved: SavedState;
   /** The record files up to the checkpoint. */
-  starts: Record<RecordFile, FileStart>;
+  starts: Partial<Record<RecordFile, FileStart>>;
 }
 
 export const emptyStart = (): FileStart => ({ bytes: 0, hash: createHash("sha256") });
@@ -79,6 +82,19 @@ export function newestCheckpoint(run: string): string {
 /** The directory for `Learner.resume`. Throws ERR_RUN, ERR_CHECKPOINT. */
 export function learnerDirectory(run: string): string {
   return join(newestCheckpoint(run), "learner");
+}
+
+/** The directory of a checkpoint's reward model. */
+export const rewardModelName = "reward-model";
+
+/**
+ * The directory for `Learner.resume` of the run's reward model.
+ * @throws NlacError ERR_RUN if the run has none, ERR_CHECKPOINT
+ */
+export function rewardModelDirectory(run: string): string {
+  const path = join(newestCheckpoint(run), rewardModelName);
+  if (existsSync(path)) return path;
+  throw new NlacError("ERR_RUN", `${run} has no reward model: it is not a run of hope.`);
 }
 
 /**
@@ -130,10 +146,10 @@ export async function openCheckpoint(
   const saved = readJson(join(path, "state.json"), savedState, "ERR_CHECKPOINT");
   if (saved.run !== readDescription(run).id)
     throw new NlacError("ERR_CHECKPOINT", `${path} belongs to another run.`);
-  const starts = {} as Record<RecordFile, FileStart>;
+  const starts: WholeCheckpoint["starts"] = {};
   for (const name of Object.keys(saved.files) as RecordFile[]) {
     const file = recordPath(run, saved, name);
-    const { bytes, sha256 } = saved.files[name];
+    const { bytes, sha256 } = saved.files[name]!;
     const hash = await hashStart(file, bytes, path);
     starts[name] = { bytes, hash };
     if (hash.copy().digest("hex") === sha256) continue;

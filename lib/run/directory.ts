@@ -5,8 +5,12 @@
  *   metrics.jsonl        one record per row: { step, time, values }
  *   events.out.tfevents… the same for TensorBoard
  *   trajectories.jsonl   one record per episode: every text, token id and log probability
- *   samples.jsonl        some complete training samples of each update
- *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); sampler.bin and
+ *   samples.jsonl        some complete training samples of each update; they refer to the episodes
+ *   draws.jsonl          the transitions that each update drew, with L1 and verdicts
+ *   probes.jsonl         fixed transitions, explained at every evaluation
+ *   status.json          running, finished, stopped or failed; how far; rewritten every 5 s
+ *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); reward-model/, the same of
+ *                        a reward model, if there is one; sampler.bin and
  *                        replay.json if there is a replay buffer; checksums.json
  *   checkpoints/N.aside  one that was damaged or passed over when the run was resumed
  *   latest               the name of the newest checkpoint
@@ -36,13 +40,16 @@ import {
   emptyStart,
   nextNumber,
   type RecordFile,
+  rewardModelName,
   type SavedState,
   setAsideAfter,
   type WholeCheckpoint,
 } from "./checkpoints.ts";
 import { readDescription, requireNewRun, writeDescription } from "./description.ts";
+import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
+import { type RunStatus, StatusWriter } from "./status.ts";
 import { EventWriter } from "./tensorboard.ts";
-import type { Checkpoint, SampleRecord, TrainingRun } from "./training-run.ts";
+import type { Checkpoint, TrainingRun } from "./training-run.ts";
 
 export interface MetricsRow {
   step: number;
@@ -62,6 +69,12 @@ export interface RunOptions {
   keepCheckpoints?: number;
   /** Training samples to record per update. Default 4. */
   samplesPerUpdate?: number;
+  /** Updates between samples that are recorded in detail; 0 is never. Default 8. */
+  detailEvery?: number;
+  /** Maximum bytes of an update's figures per token in samples.jsonl. Default 65,536. */
+  tokenBytes?: number;
+  /** Fixed transitions to explain at every evaluation. Default 8. */
+  probes?: number;
   /** The run's lock, if the caller has taken it to resume. `close` releases it. */
   lock?: Lock;
 }
@@ -71,6 +84,11 @@ export class RunDirectory implements TrainingRun {
   readonly signal: AbortSignal;
   readonly progress: Progress;
   readonly samplesPerUpdate: number;
+  /** Numbers of checkpoints that are kept besides the newest ones. */
+  spared: readonly number[] = [];
+  readonly detailEvery: number;
+  readonly tokenBytes: number;
+  readonly probes: number;
   readonly #id: string;
   readonly #options: RunOptions;
   readonly #lock: Lock;
@@ -79,6 +97,9 @@ export class RunDirectory implements TrainingRun {
   readonly #metrics: RecordWriter;
   readonly #trajectories: RecordWriter;
   readonly #samples: RecordWriter;
+  readonly #draws: RecordWriter;
+  readonly #probed: RecordWriter;
+  readonly #status: StatusWriter;
   readonly #events: EventWriter;
   readonly #eventsName: string;
   #lastCheckpoint = performance.now();
@@ -133,8 +154,10 @@ export class RunDirectory implements TrainingRun {
   ) {
     this.path = path;
     this.signal = options.signal;
-    this.progress = options.progress;
     this.samplesPerUpdate = options.samplesPerUpdate ?? 4;
+    this.detailEvery = options.detailEvery ?? 8;
+    this.tokenBytes = options.tokenBytes ?? 2 ** 16;
+    this.probes = options.probes ?? 8;
     this.#id = String(readDescription(path).id);
     this.#options = options;
     this.#lock = lock;
@@ -144,9 +167,13 @@ export class RunDirectory implements TrainingRun {
     this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), start("metrics"));
     this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
+    this.#draws = new RecordWriter(join(path, "draws.jsonl"), start("draws"));
+    this.#probed = new RecordWriter(join(path, "probes.jsonl"), start("probes"));
     this.#eventsName =
       from?.saved.files.events.name ?? `events.out.tfevents.${Math.floor(Date.now() / 1000)}.nlac`;
     this.#events = new EventWriter(join(path, this.#eventsName), start("events"));
+    this.#status = new StatusWriter(path, options.progress);
+    this.progress = this.#status;
   }
 
   async restore(): Promise<
@@ -176,7 +203,15 @@ export class RunDirectory implements TrainingRun {
     this.#samples.append(record);
   }
 
-  async checkpoint({ state, model, replay }: Checkpoint, force: boolean): Promise<void> {
+  draws(record: DrawsRecord): void {
+    this.#draws.append(record);
+  }
+
+  probe(record: ProbeRecord): void {
+    this.#probed.append(record);
+  }
+
+  async checkpoint({ state, model, rewardModel, replay }: Checkpoint, force: boolean): Promise<void> {
     const interval = (this.#options.checkpointSeconds ?? 600) * 1000;
     if (!force && performance.now() - this.#lastCheckpoint < interval) return;
     const root = join(this.path, "checkpoints");
@@ -188,6 +223,11 @@ export class RunDirectory implements TrainingRun {
       mkdirSync(join(building, "learner"), { recursive: true });
     });
     await model.save(join(building, "learner"));
+    if (rewardModel !== undefined) {
+      const path = join(building, rewardModelName);
+      onDisk(path, () => mkdirSync(path));
+      await rewardModel.save(path);
+    }
     replay?.save(building);
     const saved: SavedState = {
       format: 1,
@@ -197,29 +237,43 @@ export class RunDirectory implements TrainingRun {
         metrics: this.#metrics.seal(),
         trajectories: this.#trajectories.seal(),
         samples: this.#samples.seal(),
+        draws: this.#draws.seal(),
+        probes: this.#probed.seal(),
         events: { ...this.#events.seal(), name: this.#eventsName },
       },
     };
     writeAtomically(join(building, "state.json"), JSON.stringify(saved));
-    await writeChecksums(building, ["learner"]);
+    await writeChecksums(building, ["learner", rewardModelName]);
     onDisk(building, () => renameSync(building, complete));
     syncDirectory(root);
     // `latest` must be on disk before the checkpoint that it named before is removed.
     writeAtomically(join(this.path, "latest"), basename(complete));
     const keep = this.#options.keepCheckpoints ?? 2;
     for (const old of earlier.slice(keep - 1)) {
+      if (this.spared.includes(old)) continue;
       const path = checkpointPath(this.path, old);
       onDisk(path, () => rmSync(path, { recursive: true, force: true }));
     }
     this.#lastCheckpoint = performance.now();
   }
 
-  close(): void {
-    this.#metrics.close();
-    this.#trajectories.close();
-    this.#samples.close();
-    this.#events.close();
+  /**
+   * Closes all files and releases the lock, also if that fails. `state` is written to status.json; by
+   * default the run was stopped. Throws ERR_IO.
+   */
+  close(state: Exclude<RunStatus["state"], "running"> = "stopped", error?: RunStatus["error"]): void {
+    const records = [this.#metrics, this.#trajectories, this.#samples, this.#draws, this.#probed];
+    const closers = [...records, this.#events].map((file) => () => file.close());
+    const failures: unknown[] = [];
+    for (const close of [() => this.#status.end(state, error), ...closers]) {
+      try {
+        close();
+      } catch (failure) {
+        failures.push(failure);
+      }
+    }
     this.#lock.release();
+    if (failures.length > 0) throw failures[0];
   }
 }
 

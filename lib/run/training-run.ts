@@ -6,27 +6,16 @@
 import { z } from "zod";
 import { isBudgetSpent, NlacError } from "../base/errors.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
-import type { Trajectory } from "../episodes/trajectory.ts";
+import type { Stream, Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-
-/** One complete training sample, for the records and `nlac view`. */
-export interface SampleRecord {
-  update: number;
-  trajectory: number;
-  /** Absent if the sample is a whole episode. */
-  turn?: number;
-  /**
-   * Texts by role: state, action, observation, future, target, attempt, critique, refinement.
-   */
-  texts: Record<string, string>;
-  /** Figures of the sample: L1, L2, reward, parse failures. */
-  facts: Record<string, number | string | boolean>;
-}
+import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
 
 export interface Checkpoint {
   /** The algorithm's counters, as plain JSON. */
   state: Record<string, unknown>;
   model: LanguageModel;
+  /** For methods with a reward model beside the policy. */
+  rewardModel?: LanguageModel;
   /** For methods that sample by priority. Past episodes are restored from their records. */
   replay?: { save(directory: string): void };
 }
@@ -96,6 +85,9 @@ export function endIteration(counters: Counters): void {
   counters.stepsBefore = counters.environmentSteps;
 }
 
+/** `iterations` of a training without an end, such as a served one. */
+export const endless = Number.MAX_SAFE_INTEGER;
+
 /** When a training ends. The methods' configurations explain the fields. */
 export interface Length {
   iterations: number;
@@ -112,7 +104,7 @@ export function isOver(
 }
 
 /**
- * The share of a training that is done, 0 to 1.
+ * The share of a training that is done, 0 to 1; 0 for one without an end.
  * @param ofIteration the share of this iteration's updates that are done, 0 to 1
  */
 export function shareOver(
@@ -124,7 +116,7 @@ export function shareOver(
   length: Length,
   ofIteration: number,
 ): number {
-  const iterations = (iteration + ofIteration) / length.iterations;
+  const iterations = length.iterations === endless ? 0 : (iteration + ofIteration) / length.iterations;
   if (length.environmentSteps === 0) return iterations;
   // Steps count in proportion to the updates done. The last iteration may exceed the limit.
   const steps = stepsBefore + ofIteration * (environmentSteps - stepsBefore);
@@ -174,16 +166,33 @@ export interface TrainingRun {
   /** Number of samples to record per update. */
   readonly samplesPerUpdate: number;
   /**
+   * Updates between samples in detail: the critic on the stored action, log probabilities under θ,
+   * and the most probable tokens of the highest L1. 0 records none.
+   */
+  readonly detailEvery: number;
+  /** Maximum bytes of an update's figures per token; samples beyond have none. */
+  readonly tokenBytes: number;
+  /** Number of fixed transitions to explain at every evaluation. */
+  readonly probes: number;
+  /**
+   * Where the episodes come from, if they are not played: resolves with `count` episodes, from number
+   * `first` on, once there are that many. Throws ERR_ABORTED when the signal fires.
+   */
+  readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
+  /**
    * The last checkpoint: its state, the episodes before it (iterable once, one in memory at a
    * time), and the replay buffer's directory. Undefined in a new run.
    */
   restore(): Promise<
-    { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
+    { state: Record<string, unknown>; trajectories: Stream<Trajectory>; replay: string } | undefined
   >;
   /** One row of metrics; `step` counts updates. */
   metrics(step: number, values: Record<string, number>): void;
   trajectory(trajectory: Trajectory): void;
   sample(record: SampleRecord): void;
+  /** The transitions that an update drew. */
+  draws(record: DrawsRecord): void;
+  probe(record: ProbeRecord): void;
   /** Saves a checkpoint if the interval has passed, or if `force`. */
   checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void>;
 }
@@ -193,22 +202,39 @@ export interface MemoryRun extends TrainingRun {
   readonly rows: { step: number; values: Record<string, number> }[];
   readonly trajectories: Trajectory[];
   readonly samples: SampleRecord[];
+  readonly drawn: DrawsRecord[];
+  readonly probed: ProbeRecord[];
   readonly checkpoints: Record<string, unknown>[];
 }
 
-export function memoryRun(options: { signal?: AbortSignal; progress?: Progress } = {}): MemoryRun {
+export function memoryRun(
+  options: {
+    signal?: AbortSignal;
+    progress?: Progress;
+    /** Default 0: none. */
+    detailEvery?: number;
+    probes?: number;
+  } = {},
+): MemoryRun {
   const run: MemoryRun = {
     signal: options.signal ?? new AbortController().signal,
     progress: options.progress ?? silentProgress,
     samplesPerUpdate: 4,
+    detailEvery: options.detailEvery ?? 0,
+    tokenBytes: 2 ** 16,
+    probes: options.probes ?? 0,
     rows: [],
     trajectories: [],
     samples: [],
+    drawn: [],
+    probed: [],
     checkpoints: [],
     restore: async () => undefined,
     metrics: (step, values) => void run.rows.push({ step, values }),
     trajectory: (trajectory) => void run.trajectories.push(trajectory),
     sample: (record) => void run.samples.push(record),
+    draws: (record) => void run.drawn.push(record),
+    probe: (record) => void run.probed.push(record),
     checkpoint: async ({ state }, force) => {
       if (force) run.checkpoints.push(structuredClone(state));
     },

@@ -8,6 +8,7 @@ import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
 import { readDescription } from "./description.ts";
+import { drawsRecord, probeRecord, sampleRecordSchema } from "./samples.ts";
 import { eventFault } from "./tensorboard.ts";
 
 /** A part of a run, and what is wrong with it: nothing if it is whole. */
@@ -20,14 +21,6 @@ const metricsRow = z.strictObject({
   step: z.int().min(0),
   time: z.number(),
   values: z.record(z.string(), z.number().nullable()),
-});
-
-const sample = z.strictObject({
-  update: z.int().min(0),
-  trajectory: z.int(),
-  turn: z.int().min(0).optional(),
-  texts: z.record(z.string(), z.string()),
-  facts: z.record(z.string(), z.union([z.number(), z.string(), z.boolean()]).nullable()),
 });
 
 /**
@@ -47,7 +40,11 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   yield description;
   yield await check(join(run, "metrics.jsonl"), (path) => readAll(path, metricsRow));
   yield await check(join(run, "trajectories.jsonl"), (path) => drain(readEpisodeRecords(path)));
-  yield await check(join(run, "samples.jsonl"), (path) => readAll(path, sample));
+  yield await check(join(run, "samples.jsonl"), (path) => readAll(path, sampleRecordSchema));
+  // Runs of earlier versions have none of these.
+  const further = { "draws.jsonl": drawsRecord, "probes.jsonl": probeRecord };
+  for (const [name, schema] of Object.entries(further))
+    if (existsSync(join(run, name))) yield await check(join(run, name), (path) => readAll(path, schema));
   const events = new Set<string>();
   const numbers = checkpointNumbers(run);
   for (const number of numbers.toReversed()) {

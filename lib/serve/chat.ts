@@ -4,7 +4,7 @@ import type { Context } from "hono";
 import type { GenerateRequest, Generation } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { chatChoice, replyOf, usage } from "./answers.ts";
-import { Conversations } from "./conversation-cache.ts";
+import { type Admission, Conversations } from "./conversation-cache.ts";
 import type { Episodes, Place } from "./episodes.ts";
 import { sendJson } from "./json-response.ts";
 import {
@@ -22,8 +22,12 @@ import { nameAfter, type ReadChat } from "./reading.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 
 const episodeHeader = "x-episode-id";
-/** Maximum length of an episode's name. */
-const maxEpisodeName = 256;
+/** The episode for which a sub-agent works. */
+const parentHeader = "x-parent-episode-id";
+/** Episodes of one group are attempts at the same task. */
+const groupHeader = "x-episode-group";
+/** Maximum length of the name of an episode or a group. */
+const maxName = 256;
 
 /** A request that has been checked and can be generated. */
 interface OpenedChat {
@@ -60,25 +64,28 @@ export class Chats {
   async answer(c: Context, read: ReadChat, bytes: number): Promise<Response> {
     const place = this.#place(c, read);
     const leave = place === undefined ? () => {} : this.#episodes!.enter(place);
+    let admission: Admission | undefined;
     try {
       const chat = await this.#open(read, bytes, place);
-      return await this.#write(c, chat, leave);
+      admission = await this.#queue.admit(c, read.request.model);
+      return await this.#write(c, chat, admission, leave);
     } catch (error) {
+      admission?.leave();
       leave();
       throw error;
     }
   }
 
   /** @param leave called when the answer is complete, or has failed */
-  async #write(c: Context, chat: OpenedChat, leave: () => void): Promise<Response> {
+  async #write(c: Context, chat: OpenedChat, admission: Admission, leave: () => void): Promise<Response> {
     const { request, prompt, requests } = chat;
     const { learner } = this.#queue;
     const write = (onToken?: OnToken) =>
       this.#queue
-        .generate(c, requests, onToken)
-        .then((generations) => generations.map((generation) => this.#finish(chat, generation)))
+        .generate(c, admission, requests, onToken)
+        .then((generations) => generations.map((generation) => this.#finish(chat, generation, admission)))
         .finally(leave);
-    const head = this.#queue.head("chatcmpl", "chat.completion");
+    const head = this.#queue.head("chatcmpl", "chat.completion", admission);
     if (request.stream) return this.#stream(c, chat, head, write);
     const answers = await write();
     const choices = answers.map(({ said, generation }, i) =>
@@ -91,10 +98,14 @@ export class Chats {
   /** Throws a RequestError. */
   #place(c: Context, { request, names }: ReadChat): Place | undefined {
     this.#queue.checkModel(request.model);
-    const header = c.req.header(episodeHeader) || undefined;
-    if (header !== undefined && header.length > maxEpisodeName)
-      throw badRequest(`An episode's name may have ${maxEpisodeName} characters at most.`, episodeHeader);
-    const place = this.#episodes?.place(header, names);
+    const named = (header: string) => {
+      const name = c.req.header(header) || undefined;
+      if (name !== undefined && name.length > maxName)
+        throw badRequest(`A name may have ${maxName} characters at most.`, header);
+      return name;
+    };
+    const [name, parent, group] = [named(episodeHeader), named(parentHeader), named(groupHeader)];
+    const place = this.#episodes?.place(name, names, { parent, group });
     if (place !== undefined) {
       c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)
@@ -117,7 +128,7 @@ export class Chats {
   }
 
   /** Reads a complete answer, keeps the conversation for the client's next request, and records the turn. */
-  #finish(chat: OpenedChat, generation: Generation): Answer {
+  #finish(chat: OpenedChat, generation: Generation, { version, pinned }: Admission): Answer {
     const { request, messages, asked, place } = chat;
     const calls = mayCall(request);
     const read = replyOf(generation, calls);
@@ -134,6 +145,7 @@ export class Chats {
       this.#episodes!.add(place, {
         ...{ messages, asked, state, generation, conversation, key },
         calls: calls && !isValue,
+        ...{ version, pinned },
       });
     return { said, generation };
   }

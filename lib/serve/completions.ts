@@ -3,6 +3,7 @@
 import type { Context } from "hono";
 import type { Generation } from "../model/language-model.ts";
 import { completionChoice, usage } from "./answers.ts";
+import type { Admission } from "./conversation-cache.ts";
 import { sendJson } from "./json-response.ts";
 import type { RequestQueue } from "./queue.ts";
 import type { ReadCompletion } from "./reading.ts";
@@ -14,6 +15,21 @@ export async function answerCompletion(
   { request, prompts }: ReadCompletion,
 ): Promise<Response> {
   queue.checkModel(request.model);
+  const admission = await queue.admit(c, request.model);
+  try {
+    return await writeCompletion(queue, c, { request, prompts }, admission);
+  } catch (error) {
+    admission.leave();
+    throw error;
+  }
+}
+
+async function writeCompletion(
+  queue: RequestQueue,
+  c: Context,
+  { request, prompts }: ReadCompletion,
+  admission: Admission,
+): Promise<Response> {
   const { learner } = queue;
   const { tokenizer } = learner;
   const n = request.n ?? 1;
@@ -21,9 +37,9 @@ export async function answerCompletion(
   const requests = prompts.flatMap((prompt, i) =>
     queue.requests(request, prompt, request.max_tokens ?? 16, request.logprobs, i * n),
   );
-  const head = queue.head("cmpl", "text_completion");
+  const head = queue.head("cmpl", "text_completion", admission);
   const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);
-  const write = (onToken?: OnToken) => queue.generate(c, requests, onToken);
+  const write = (onToken?: OnToken) => queue.generate(c, admission, requests, onToken);
   if (!request.stream) {
     const generations = await write();
     const choices = generations.map((generation, i) =>

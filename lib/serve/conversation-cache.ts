@@ -10,7 +10,26 @@ import type { Reader } from "./reader.ts";
 import type { ReadChat } from "./reading.ts";
 
 /** The parts of a learner that serving uses. */
-export type ServedModel = Pick<Learner, "generate" | "decode" | "tokenizer" | "maxPositions">;
+export type ServedModel = Pick<Learner, "generate" | "decode" | "tokenizer" | "maxPositions"> & {
+  /**
+   * For a model whose weights change while it is served: admits a request to the current weights, or
+   * to those of a kept version.
+   */
+  admit?(version?: string): Promise<Admission>;
+  /** The names of the kept versions. */
+  versions?(): readonly string[];
+};
+
+/** A request that may generate. Until it leaves, the weights stay as they are. */
+export interface Admission {
+  generate: Learner["generate"];
+  /** The name of the weights; undefined for a model whose weights never change. */
+  version?: string;
+  /** Whether the client requested a version other than the current one. */
+  pinned?: boolean;
+  /** To be called once the request has ended; further calls have no effect. */
+  leave(): void;
+}
 
 /** A cached conversation, and the number of a request's messages that it contains. */
 export interface Held {

@@ -5,15 +5,19 @@
  */
 
 import { randomUUID } from "node:crypto";
+import { inSlices } from "../base/slices.ts";
 import { isOver, type Message } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { Generation } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { parseAction } from "../prompts/policy.ts";
-import type { Conversation } from "../tokens/conversation.ts";
+import { type ActionFormat, parseAction } from "../prompts/policy.ts";
+import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Held } from "./conversation-cache.ts";
+import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
+import type { OpenLog, OpenRecord } from "./open-log.ts";
 import { badRequest, RequestError, type Said } from "./protocol.ts";
+import type { Redactable } from "./redact.ts";
 
 interface OpenEpisode {
   /** Whether the client named it. Its requests are then matched by that name only. */
@@ -26,14 +30,24 @@ interface OpenEpisode {
   /** Cache keys of the conversation before and after the last turn. */
   asked: string;
   key: string;
-  /** Time of the last reply, in milliseconds of `performance.now`. */
+  /** Time of the last reply or reward, in milliseconds of `performance.now`. */
   answered: number;
   /** Number of its requests in progress. */
   waiting: number;
+  parent: string | undefined;
+  group: string | undefined;
+  /** Whether a reward of it was acknowledged. */
+  rewarded: boolean;
+}
+
+/** What a request says about its episode, besides the name. */
+export interface Relations {
+  parent?: string | undefined;
+  group?: string | undefined;
 }
 
 /** The episode that a request belongs to. */
-export interface Place {
+export interface Place extends Relations {
   /** The episode's name. */
   name: string;
   named: boolean;
@@ -57,11 +71,39 @@ export interface ServedTurn {
   /** The conversation after the turn, and its cache key. */
   conversation: Conversation;
   key: string;
+  /** Version of the weights that generated it. */
+  version?: string | undefined;
+  /** Whether the client requested that version. */
+  pinned?: boolean | undefined;
+}
+
+/** How an episode goes on after a reward. */
+export interface Ending {
+  terminated: boolean;
+  truncated: boolean;
+}
+
+export interface EpisodesOptions {
+  /** Maximum number of open episodes, and of names of earlier ones. Default 10,000. */
+  maxEpisodes?: number;
+  /** A log of the open episodes, which a restarted server continues. Default: they are lost. */
+  open?: OpenLog;
+  /** How actions are read. Default: calls where tools are given, else the whole text. */
+  actionFormat?: ActionFormat;
+  /** Redacts episodes before they are stored. Default: they are stored as they are. */
+  redact?: <T extends Redactable>(record: T) => T;
+  /** Reads conversations of the logs. */
+  restore?: (conversation: ConversationJson) => Conversation;
+  /** Called with each recorded episode. */
+  onRecord?: (record: EpisodeRecord) => void;
+  /** Called with a fault of the disk that no client was told of. Default: it is not reported. */
+  onFault?: (error: unknown) => void;
 }
 
 export class Episodes {
   readonly #writer: RecordWriter;
   readonly #maxHeldTokens: number;
+  readonly #options: EpisodesOptions;
   readonly #maxEpisodes: number;
   /** By name, the most recently answered last. */
   readonly #open = new Map<string, OpenEpisode>();
@@ -80,20 +122,49 @@ export class Episodes {
    * @param path a new file, or one to append to
    * @param maxHeldTokens maximum total length of open episodes, in tokens; the least recently
    *   answered ones are dropped
-   * @param maxEpisodes maximum number of open episodes, and of names of earlier ones
    * @throws NlacError ERR_RUN for a damaged file, one without episodes, or one that another process
    *   appends to; ERR_IO
    */
-  constructor(path: string, maxHeldTokens: number, maxEpisodes: number = 10_000) {
+  constructor(path: string, maxHeldTokens: number, options: EpisodesOptions = {}) {
+    this.#options = options;
+    this.#maxHeldTokens = maxHeldTokens;
+    this.#maxEpisodes = options.maxEpisodes ?? 10_000;
     this.#writer = RecordWriter.resume(path);
     try {
-      for (const { id } of readEpisodeRecords(path)) this.#next = Math.max(this.#next, id + 1);
+      for (const { id, task } of readEpisodeRecords(path)) {
+        this.#next = Math.max(this.#next, id + 1);
+        if (options.open !== undefined) this.#close(task);
+      }
+      this.#continueOpen();
     } catch (error) {
       this.#writer.close();
       throw error;
     }
-    this.#maxHeldTokens = maxHeldTokens;
-    this.#maxEpisodes = maxEpisodes;
+  }
+
+  /** Continues the episodes that were open when an earlier server ended. */
+  #continueOpen(): void {
+    const { open, restore } = this.#options;
+    if (open === undefined) return;
+    for (const { name, time, ...record } of open.read()) {
+      if (this.#closed.has(name)) continue; // it was recorded just before the server was killed
+      const conversation = restore!(record.conversation);
+      const answered = performance.now() - Math.max(0, Date.now() - time);
+      const { parent, group } = record;
+      this.#open.set(name, { ...record, parent, group, conversation, answered, waiting: 0 });
+      this.#tokens += conversation.length;
+    }
+    open.start(() => this.#openRecords());
+  }
+
+  *#openRecords(): Generator<OpenRecord> {
+    for (const [name, episode] of this.#open) yield this.#stored(name, episode);
+  }
+
+  /** The state of an open episode as it is stored. */
+  #stored(name: string, episode: OpenEpisode): OpenRecord {
+    const record = openRecord(name, episode);
+    return this.#options.redact?.(record) ?? record;
   }
 
   /**
@@ -105,9 +176,9 @@ export class Episodes {
    * @throws RequestError of status 400 if the messages do not continue the named episode, or it is
    *   closed
    */
-  place(header: string | undefined, names: readonly string[]): Place {
+  place(header: string | undefined, names: readonly string[], relations: Relations = {}): Place {
     const name = header ?? this.#find(names) ?? randomUUID();
-    const place = { name, named: header !== undefined };
+    const place = { name, named: header !== undefined, ...relations };
     if (this.#closed.has(name)) throw over(name);
     const episode = this.#open.get(name);
     if (episode === undefined) return place;
@@ -133,8 +204,8 @@ export class Episodes {
 
   /** Adds a turn. Throws a RequestError of status 400 if the episode was closed or has changed. */
   add(place: Place, served: ServedTurn): void {
-    const { name, named, held, before } = place;
-    const { messages, asked, state, generation, calls, conversation, key } = served;
+    const { name, named, held, before, parent, group } = place;
+    const { messages, asked, state, generation, calls, conversation, key, version, pinned } = served;
     const { text } = generation;
     const begun = this.#open.get(name);
     if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name)) throw over(name);
@@ -143,56 +214,166 @@ export class Episodes {
 
     const now = { conversation, asked, key, answered: performance.now() };
     const said = messages.slice(held?.messages ?? 0).map(asMessage);
-    const episode: OpenEpisode = begun ?? { named, opening: said, turns: [], waiting: 0, ...now };
+    const episode: OpenEpisode = begun ?? {
+      ...{ named, parent, group, opening: said, turns: [], waiting: 0, rewarded: false },
+      ...now,
+    };
     const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
     const last = episode.turns.at(-1);
     if (last !== undefined && repeated === undefined) last.observation = said;
-    const parsed = parseAction(withoutThought(text), calls ? "call" : "solution");
+    const parsed = parseAction(
+      withoutThought(text),
+      this.#options.actionFormat ?? (calls ? "call" : "solution"),
+    );
     episode.turns.push({
       ...{ state, text, ...sampledBeside(conversation, state, generation) },
       ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
-      ...{ observation: [], reward: repeated?.reward ?? 0, terminated: false, truncated: false, info: {} },
+      ...{ observation: [], reward: repeated?.reward ?? 0, terminated: false, truncated: false },
+      info: version === undefined ? {} : { version, ...(pinned && { pinned }) },
     });
     if (begun !== undefined) this.#remove(name, begun);
     this.#open.set(name, Object.assign(episode, now));
     this.#tokens += conversation.length;
-    this.#forgetOldest(name);
+    try {
+      this.#forgetOldest(name);
+      // A crash of the machine may lose this turn, but no acknowledged reward.
+      this.#options.open?.put(this.#stored(name, episode), false);
+    } catch (error) {
+      // The answer is not lost with the recording. The reward will report the fault to the client.
+      this.#options.onFault?.(error);
+    }
   }
 
   /**
-   * Adds `reward` to the episode's last turn. If `ending` says so, closes the episode and writes
-   * it. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
-   * replaced), without changing the episode.
+   * Adds `reward` to a turn of the episode, by default to the last one. `observation` has the
+   * messages that followed the last turn. If `ending` says so, closes the episode and writes it,
+   * together with its open sub-episodes: one without its own reward gets the whole reward of this one.
+   * Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or replaced),
+   * without changing the episode.
    */
   reward(
     name: string,
     reward: number,
-    ending: { terminated: boolean; truncated: boolean },
+    ending: Ending,
+    { turn, observation }: { turn?: number | undefined; observation?: Message[] | undefined } = {},
   ): { id: string; turns: number; reward: number; terminated: boolean; truncated: boolean } {
-    const episode = this.#open.get(name);
-    if (episode === undefined) {
-      if (this.#closed.has(name)) throw over(name);
-      throw new RequestError(
-        404,
-        "invalid_request_error",
-        `There is no episode ${name}.`,
-        "episode_not_found",
-      );
-    }
-    const last = episode.turns.at(-1)!;
-    const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, ...ending }];
-    const total = turns.reduce((sum, turn) => sum + turn.reward, 0);
-    if (!Number.isFinite(total) || !Number.isFinite(turns.at(-1)!.reward))
+    const episode = this.#openEpisode(name);
+    const at = turn ?? episode.turns.length - 1;
+    if (at >= episode.turns.length)
+      throw badRequest(`The episode has ${episode.turns.length} turns; the first is turn 0.`, "turn");
+    const turns = episode.turns.map((one, i) => (i === at ? { ...one, reward: one.reward + reward } : one));
+    const last = turns.length - 1;
+    if (observation !== undefined) turns[last] = { ...turns[last]!, observation };
+    const total = turns.reduce((sum, one) => sum + one.reward, 0);
+    if (!Number.isFinite(total) || !Number.isFinite(turns[at]!.reward))
       throw badRequest("The episode's rewards add up to more than a number can hold.", "reward");
     this.#writer.requireUnchanged();
     // Write first: if that fails, the reward was not added, and the client can send it again.
-    if (isOver(ending)) this.#write(name, { ...episode, turns }, total);
-    episode.turns = turns;
     if (isOver(ending)) {
-      this.#end(name, episode);
+      for (const [child, helper] of this.#workersFor(name)) {
+        const last = helper.turns.at(-1)!;
+        const paid = helper.rewarded ? last : { ...last, reward: total };
+        this.#finish(child, helper, [...helper.turns.slice(0, -1), paid], ending);
+      }
+      this.#finish(name, episode, turns, ending);
       this.#rewarded();
+    } else {
+      const now = { turns, rewarded: true, answered: performance.now() };
+      this.#options.open?.put(this.#stored(name, { ...episode, ...now }), true);
+      Object.assign(episode, now);
+      // The most recent one is the last.
+      this.#open.delete(name);
+      this.#open.set(name, episode);
     }
     return { id: name, turns: turns.length, reward: total, ...ending };
+  }
+
+  /** The conversation before a turn of an open episode. Throws a RequestError of status 404 or 400. */
+  stateOf(name: string, turn: number): Conversation {
+    const { turns, conversation } = this.#openEpisode(name);
+    const found = turns[turn];
+    if (found === undefined)
+      throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
+    return conversation.prefix(found.state);
+  }
+
+  /**
+   * Ends the episodes that were not answered or rewarded for `ms` milliseconds. Those with a reward
+   * are recorded as truncated; the others are dropped. Throws ERR_IO.
+   */
+  expire(ms: number): void {
+    for (const [name, episode] of [...this.#open])
+      if (episode.waiting === 0 && performance.now() - episode.answered >= ms) this.#drop(name, episode);
+  }
+
+  /**
+   * Drops an open episode without recording it. Resolves to whether there was one, once its content is
+   * not on disk any more. Throws ERR_IO.
+   */
+  async forget(name: string): Promise<boolean> {
+    const episode = this.#open.get(name);
+    if (episode === undefined) return false;
+    this.#end(name, episode);
+    await this.#options.open?.rewrite();
+    return true;
+  }
+
+  /** The open episodes that worked for an episode, or for one that did. */
+  #workersFor(name: string): Map<string, OpenEpisode> {
+    const found = new Map<string, OpenEpisode>();
+    const parents = [name];
+    for (const parent of parents)
+      for (const [child, episode] of this.#open) {
+        if (episode.parent !== parent || child === name || found.has(child)) continue;
+        found.set(child, episode);
+        parents.push(child);
+      }
+    return found;
+  }
+
+  /**
+   * Deletes recorded episodes: their content is removed from the file. Their places remain, so that
+   * the numbers of later episodes do not change. Others may be recorded meanwhile. Resolves to whether
+   * there were any. Throws ERR_IO, ERR_ABORTED if the recording is closed; the file is then unchanged.
+   */
+  async deleteRecorded(is: (record: EpisodeRecord) => boolean): Promise<boolean> {
+    const { path } = this.#writer;
+    const isMeant = (record: EpisodeRecord) => !isDeleted(record) && is(record);
+    let found = false;
+    for await (const record of inSlices(readEpisodeRecords(path))) {
+      found = isMeant(record);
+      if (found) break;
+    }
+    if (!found) return false;
+    await this.#options.open?.rewrite(); // it may have earlier states of them
+    const soFar = () => readEpisodeRecords(path, this.#writer.bytes);
+    await this.#writer.replace(() => withPlacesOf(soFar(), isMeant));
+    return true;
+  }
+
+  #openEpisode(name: string): OpenEpisode {
+    const episode = this.#open.get(name);
+    if (episode !== undefined) return episode;
+    if (this.#closed.has(name)) throw over(name);
+    throw new RequestError(404, "invalid_request_error", `There is no episode ${name}.`, "episode_not_found");
+  }
+
+  /** Writes an episode that ends now, and closes it. */
+  #finish(name: string, episode: OpenEpisode, turns: OpenEpisode["turns"], ending: Ending): void {
+    const ended = [...turns.slice(0, -1), { ...turns.at(-1)!, ...ending }];
+    const reward = ended.reduce((sum, turn) => sum + turn.reward, 0);
+    this.#write(name, { ...episode, turns: ended }, reward);
+    this.#end(name, episode);
+  }
+
+  /** Ends an episode that will get no more rewards: an acknowledged one must not be lost. */
+  #drop(name: string, episode: OpenEpisode): void {
+    if (episode.rewarded && this.#options.open !== undefined) {
+      this.#finish(name, episode, episode.turns, { terminated: false, truncated: true });
+      return;
+    }
+    this.#end(name, episode);
+    this.forgotten++;
   }
 
   /** Resolves when no open episode was answered in the last `ms` milliseconds. */
@@ -210,10 +391,12 @@ export class Episodes {
     }
   }
 
+  /** With a log, open episodes are continued by the next server. */
   close(): void {
-    this.forgotten += this.#open.size;
+    if (this.#options.open === undefined) this.forgotten += this.#open.size;
     this.#open.clear();
     this.#writer.close();
+    this.#options.open?.close();
   }
 
   /** The episode that a request without a header continues, or the only one that it repeats. */
@@ -236,16 +419,22 @@ export class Episodes {
     return found ?? (repeated.length === 1 ? repeated[0] : undefined);
   }
 
-  #write(task: string, { opening, turns, conversation }: OpenEpisode, reward: number): void {
-    const record: EpisodeRecord = {
+  #write(task: string, episode: OpenEpisode, reward: number): void {
+    const { opening, turns, conversation, parent, group } = episode;
+    const whole: EpisodeRecord = {
       ...{ id: this.#next, task, seed: 0, reward, opening, turns },
+      ...(this.#options.open && { time: Date.now() }),
+      ...(parent === undefined ? {} : { parent }),
+      ...(group === undefined ? {} : { group }),
       outcome: turns.at(-1)!.terminated ? "done" : "truncated",
       conversation: conversation.toJSON(),
     };
+    const record = this.#options.redact?.(whole) ?? whole;
     this.#writer.appendDurably(record);
     this.#writer.requireUnchanged();
     this.#next++;
     this.recorded++;
+    this.#options.onRecord?.(record);
   }
 
   #remove(name: string, { conversation }: OpenEpisode): void {
@@ -255,6 +444,11 @@ export class Episodes {
 
   #end(name: string, episode: OpenEpisode): void {
     this.#remove(name, episode);
+    this.#close(name);
+    this.#options.open?.end(name);
+  }
+
+  #close(name: string): void {
     this.#closed.add(name);
     if (this.#closed.size > this.#maxEpisodes) this.#closed.delete(this.#closed.values().next().value!);
   }
@@ -263,10 +457,18 @@ export class Episodes {
     for (const [name, episode] of this.#open) {
       const room = this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
       if (room || name === latest) return;
-      this.#end(name, episode);
-      this.forgotten++;
+      this.#drop(name, episode);
     }
   }
+}
+
+function openRecord(name: string, episode: OpenEpisode): OpenRecord {
+  const { named, parent, group, rewarded, opening, turns, conversation, asked, key, answered } = episode;
+  const time = Date.now() - (performance.now() - answered);
+  return {
+    ...{ name, named, parent, group, rewarded, opening, turns, asked, key, time },
+    conversation: conversation.toJSON(),
+  };
 }
 
 /**

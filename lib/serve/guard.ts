@@ -8,6 +8,7 @@ import { isIP } from "node:net";
 import type { Context, MiddlewareHandler } from "hono";
 import { cors } from "hono/cors";
 import { RequestError } from "./protocol.ts";
+import { versionHeader } from "./queue.ts";
 
 export interface GuardOptions {
   /** The address that the server listens on. */
@@ -39,12 +40,22 @@ export function guard({ host, allowHosts = [], corsOrigins = [] }: GuardOptions)
   };
 }
 
+/**
+ * Refuses a request that a page of another site sent without `Origin`, as for an image: for a GET that
+ * changes something. A request with `Origin` was checked by `guard`. Throws a RequestError of status 403.
+ */
+export function refuseCrossSite(c: Context): void {
+  const isChecked = c.req.header("origin") !== undefined;
+  if (c.req.header("sec-fetch-site") === "cross-site" && !isChecked)
+    throw refused("Origin", "", "forbidden_origin", "--cors");
+}
+
 /** CORS headers for these origins, and the answers to preflight requests. */
 export function corsFor(origins: readonly string[]): MiddlewareHandler {
   return cors({
     origin: origins.includes("*") ? "*" : [...origins],
-    allowMethods: ["GET", "POST"],
-    exposeHeaders: ["x-episode-id", "retry-after"],
+    allowMethods: ["GET", "POST", "DELETE"],
+    exposeHeaders: ["x-episode-id", versionHeader, "retry-after"],
     maxAge: 600,
   });
 }

@@ -193,7 +193,8 @@ const sampling = {
   model: name,
   temperature: z.number().min(0).max(2).nullish(),
   top_p: z.number().gt(0).max(1).nullish(),
-  top_k: z.int().min(0).max(maxInteger).nullish(),
+  /** 0 and vLLM's -1 keep all tokens. */
+  top_k: z.int().min(-1).max(maxInteger).nullish(),
   min_p: z.number().min(0).max(1).nullish(),
   max_tokens: z.int().min(1).nullish(),
   seed: z.int().nullish(),
@@ -207,6 +208,7 @@ const sampling = {
   presence_penalty: only(z.literal(0), "penalties are not supported"),
   frequency_penalty: only(z.literal(0), "penalties are not supported"),
   logit_bias: only(empty, "biases are not supported"),
+  repetition_penalty: only(z.literal(1), "penalties are not supported"),
 };
 
 /** Parameters that do not change an answer here. */
@@ -269,6 +271,8 @@ export const chatRequest = known(
     audio: only(z.never(), "only text is generated"),
     web_search_options: only(z.never(), "there is no web search"),
     moderation: only(z.never(), "there is no moderation"),
+    /** Variables of the chat template (vLLM's name). */
+    chat_template_kwargs: only(empty, "the chat template takes no variables from a request"),
   },
   ignoredByChats,
 )
@@ -419,7 +423,7 @@ export function samplingOf(
   return {
     temperature: request.temperature ?? 1,
     topP: request.top_p ?? 1,
-    topK: request.top_k ?? 0,
+    topK: Math.max(request.top_k ?? 0, 0),
     minP: request.min_p ?? 0,
     stop: request.stop.filter((text) => text !== ""),
     ...(maxNewTokens == null ? {} : { maxNewTokens }),

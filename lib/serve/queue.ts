@@ -1,9 +1,9 @@
-/** Generation for the endpoints: how many requests may wait, how they are cancelled, and their options. */
+/** Generation for the endpoints: how many requests may wait, their cancellation and options. */
 
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
-import type { ServedModel } from "./conversation-cache.ts";
+import type { Admission, ServedModel } from "./conversation-cache.ts";
 import { type ClientKeys, GrammarQueue } from "./grammar-queue.ts";
 import {
   badRequest,
@@ -13,6 +13,9 @@ import {
   samplingOf,
 } from "./protocol.ts";
 import type { OnToken } from "./text-stream.ts";
+
+/** Names the weights that wrote an answer, if they can change. */
+export const versionHeader = "x-nlac-version";
 
 /** Seconds after which a client that was refused should retry. */
 const retryAfter = 1;
@@ -34,13 +37,16 @@ export class RequestQueue {
   readonly #options: QueueOptions;
   readonly #grammars = new GrammarQueue();
   /**
-   * Running generations, each with the controller that cancels it. One controller for the server, joined to each
-   * request's signal by AbortSignal.any, would hold a trace of every request for as long as it lives.
+   * Running generations, each with the controller that cancels it. One controller for the server,
+   * joined to each request's signal by AbortSignal.any, would hold a trace of every request for as
+   * long as it lives.
    */
   readonly #answering = new Map<Promise<unknown>, AbortController>();
   #draining = false;
   /** Requests that run or wait. */
   #texts = 0;
+  /** Requests that wait for a change of the weights. */
+  #entering = 0;
   #numbers = 0;
 
   constructor(options: QueueOptions) {
@@ -62,9 +68,11 @@ export class RequestQueue {
     clearTimeout(late);
   }
 
-  /** Throws a RequestError of status 404 for any name but the served one. */
+  /** Throws a RequestError of status 404 for any name but the served one, or that of a kept version. */
   checkModel(name: string): void {
     if (name === this.#options.name) return;
+    const pinned = this.#versionIn(name);
+    if (pinned !== undefined && this.learner.versions?.().includes(pinned)) return;
     throw new RequestError(
       404,
       "invalid_request_error",
@@ -75,21 +83,57 @@ export class RequestQueue {
   }
 
   /**
-   * Generates all requests at once. Throws a RequestError immediately: status 429 if too many are waiting, 400 if there
-   * could never be room for them, 503 if the server is stopping.
+   * Admits a request for `model`: its weights do not change until it leaves, and the answer's header
+   * names their version. Throws a RequestError of status 429 if too many are waiting.
    */
-  generate(c: Context, requests: readonly GenerateRequest[], onToken?: OnToken): Promise<Generation[]> {
-    const { learner, weights = "online", maxWaiting = 256 } = this.#options;
+  async admit(c: Context, model: string): Promise<Admission> {
+    const { learner, maxWaiting = 256 } = this.#options;
+    if (learner.admit === undefined)
+      return { generate: (...call) => learner.generate(...call), leave: () => {} };
+    if (this.#texts + this.#entering >= maxWaiting) throw this.#full(c);
+    this.#entering++;
+    try {
+      const admission = await learner.admit(this.#versionIn(model));
+      if (admission.version !== undefined) c.header(versionHeader, admission.version);
+      return admission;
+    } finally {
+      this.#entering--;
+    }
+  }
+
+  /** The version of the name "NAME@VERSION". */
+  #versionIn(name: string): string | undefined {
+    const prefix = `${this.#options.name}@`;
+    return name.startsWith(prefix) ? name.slice(prefix.length) : undefined;
+  }
+
+  #full(c: Context): RequestError {
+    c.header("retry-after", String(retryAfter));
+    const message = `${this.#texts + this.#entering} completions are in progress or waiting; come back later.`;
+    return new RequestError(429, "rate_limit_error", message, "queue_full");
+  }
+
+  /**
+   * Generates all requests at once; the admission is left when they are done. Throws a RequestError
+   * immediately: status 429 if too many are waiting, 400 if there could never be room for them, 503 if
+   * the server is stopping.
+   */
+  generate(
+    c: Context,
+    admission: Admission,
+    requests: readonly GenerateRequest[],
+    onToken?: OnToken,
+  ): Promise<Generation[]> {
+    const { weights = "online", maxWaiting = 256 } = this.#options;
     if (this.#draining)
       throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
     if (requests.length > maxWaiting)
-      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`, "n");
+      throw badRequest(
+        `${requests.length} completions were requested at once; ${maxWaiting} are the most.`,
+        "n",
+      );
     checkSizes(requests);
-    if (this.#texts + requests.length > maxWaiting) {
-      c.header("retry-after", String(retryAfter));
-      const message = `${this.#texts} texts are being written or waiting; come back later.`;
-      throw new RequestError(429, "rate_limit_error", message, "queue_full");
-    }
+    if (this.#texts + requests.length > maxWaiting) throw this.#full(c);
     this.#texts += requests.length;
     const stop = new AbortController();
     const client = c.req.raw.signal;
@@ -98,7 +142,7 @@ export class RequestQueue {
     client.addEventListener("abort", leave, { once: true });
     const weighed = requests.map((request) => ({ ...request, weights }));
     const generate = (options: GenerateOptions) =>
-      learner.generate(weighed, { signal: stop.signal, ...options });
+      admission.generate(weighed, { signal: stop.signal, ...options });
     const grammar = requests[0]?.grammar;
     const running =
       grammar === undefined
@@ -113,6 +157,7 @@ export class RequestQueue {
           );
     const generation = running.finally(() => {
       client.removeEventListener("abort", leave);
+      admission.leave();
       this.#answering.delete(generation);
       this.#texts -= requests.length;
     });
@@ -142,9 +187,10 @@ export class RequestQueue {
   }
 
   /** The fields that every answer begins with. */
-  head(prefix: string, object: string) {
+  head(prefix: string, object: string, { version }: Admission) {
     const number = String(this.#numbers++).padStart(8, "0");
     return {
+      ...(version === undefined ? {} : { system_fingerprint: version }),
       id: `${prefix}-${number}`,
       object,
       created: Math.floor(Date.now() / 1000),

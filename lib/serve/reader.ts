@@ -31,7 +31,7 @@ const patienceMs = 5_000;
 /** Memory limit of the thread's JavaScript heap, in megabytes. */
 const maxMemory = 2048;
 
-/** What the thread is asked. */
+/** Requests to the thread. */
 export type ReadJob =
   | { kind: "chat"; body: Uint8Array }
   | { kind: "completion"; body: Uint8Array }

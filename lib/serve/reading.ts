@@ -200,7 +200,7 @@ export class RequestReader {
   #checkCount(texts: number): void {
     const { maxTexts } = this.#limits;
     if (texts <= maxTexts) return;
-    throw badRequest(`${texts} completions are asked for at once; ${maxTexts} are the most.`, "n");
+    throw badRequest(`${texts} completions were requested at once; ${maxTexts} are the most.`, "n");
   }
 
   #checkBytes(bytes: number, parameter: string): void {

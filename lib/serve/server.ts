@@ -1,5 +1,5 @@
 /**
- * A model behind OpenAI's API: agents that were written for an endpoint play, and are recorded, without being rewritten.
+ * A model behind OpenAI's API: agents that were written for it play and are recorded unchanged.
  *
  *   GET  /v1/models, /health
  *   POST /v1/chat/completions, /v1/completions
@@ -8,7 +8,6 @@
  * Requests are generated together; beyond `maxWaiting` texts a client is asked to come back.
  */
 
-import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type Server as HttpServer } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,7 +15,10 @@ import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import type { EpisodeRecord } from "../episodes/records.ts";
 import type { WeightSet } from "../model/language-model.ts";
+import type { ActionFormat } from "../prompts/policy.ts";
+import { Conversation } from "../tokens/conversation.ts";
 import { Bodies } from "./body.ts";
 import { Chats } from "./chat.ts";
 import { answerCompletion } from "./completions.ts";
@@ -24,9 +26,12 @@ import type { ServedModel } from "./conversation-cache.ts";
 import { Episodes } from "./episodes.ts";
 import { corsFor, guard } from "./guard.ts";
 import { parseWithinLimits } from "./json-limits.ts";
+import { OpenLog } from "./open-log.ts";
 import { asRequestError, badRequest, RequestError, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
 import { Reader } from "./reader.ts";
+import { type Redact, redactEpisode } from "./redact.ts";
+import { requireScope, type Scope, scopeOf } from "./scopes.ts";
 
 export interface ServeOptions {
   learner: ServedModel;
@@ -39,20 +44,52 @@ export interface ServeOptions {
   /** What clients must send as their API key. */
   token?: string;
   weights?: WeightSet;
-  /** Texts being written or waiting, beyond which a request is answered with 429. Default 256. */
+  /** Completions in progress or waiting, beyond which a request gets status 429. Default 256. */
   maxWaiting?: number;
   /** A file to which rewarded episodes are appended. */
   record?: string;
   /** Maximum size of a request's body in bytes. Default 16 MiB. */
   maxBodyBytes?: number;
-  /** Names, besides those of this machine and `host`, by which clients may call the server. Default none. */
+  /**
+   * Names, besides those of this machine and `host`, by which clients may call the server. Default
+   * none.
+   */
   allowHosts?: readonly string[];
-  /** Origins of web pages that may use the server, for example "https://chat.example"; "*" for all. Default none. */
+  /**
+   * Origins of web pages that may use the server, for example "https://chat.example"; "*" for all.
+   * Default none.
+   */
   corsOrigins?: readonly string[];
   /** Ids that remembered conversations may have together, and those of open episodes. Default 4,000,000. */
   maxHeldTokens?: number;
+  /** What clients may do by their API keys, besides `token`, which may do everything. Default none. */
+  tokens?: Readonly<Record<string, readonly Scope[]>>;
+  /** With `record`: a file in which open episodes survive a restart. Default: they are lost. */
+  openLog?: string;
+  /** With `openLog`: open episodes without an answer or reward for this long are ended. Default: never. */
+  maxIdleMs?: number;
+  /** How actions of recorded turns are read. Default: calls where tools are given, else the whole text. */
+  actionFormat?: ActionFormat;
+  /**
+   * Called with each text of an episode before it is stored; what it returns is stored instead. With
+   * `openLog`, the model reads the stored texts of an open episode after a restart. Default: none.
+   */
+  redact?: Redact;
+  /** Called with each recorded episode. */
+  onRecord?: (record: EpisodeRecord) => void;
+  /** Adds endpoints. */
+  extend?: (extension: Extension) => void;
   /** Called for what an operator should know. */
   log?: (line: string) => void;
+}
+
+/** What adds endpoints to a server. */
+export interface Extension {
+  app: Hono;
+  /** With `record`. */
+  episodes: Episodes | undefined;
+  /** The body of a request by a schema. Throws a RequestError. */
+  read<T>(c: Context, schema: z.ZodType<T>): Promise<T>;
 }
 
 export interface Server {
@@ -61,13 +98,17 @@ export interface Server {
   /** Episodes written so far. */
   readonly recorded: number;
   /**
-   * Writes nothing new, finishes what is being answered, or breaks it off after `graceMs` milliseconds, default 30,000, and
-   * takes the rewards of open episodes until `graceMs` after the last answer of each. The learner stays open.
+   * Refuses new requests, finishes those in progress, or ends them after `graceMs` milliseconds, default
+   * 30,000. Without `openLog` it then takes the rewards of open episodes until `graceMs` after the last
+   * answer of each. The learner stays open.
    */
   close(graceMs?: number): Promise<void>;
 }
 
-/** Time for the headers of a request, and for all of it; a client that reads nothing is disconnected after the latter. */
+/**
+ * Time for the headers of a request, and for all of it; a client that reads nothing is disconnected
+ * after the latter.
+ */
 const [headersTimeoutMs, requestTimeoutMs] = [20_000, 60_000];
 
 const httpOptions = {
@@ -78,15 +119,20 @@ const httpOptions = {
   requireHostHeader: false,
 };
 
-/** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
+/**
+ * Starts to listen.
+ * @throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use
+ */
 export async function serve(options: ServeOptions): Promise<Server> {
   const { host = "127.0.0.1", port = 8000, token } = options;
-  if (token === undefined && !["127.0.0.1", "::1", "localhost"].includes(host))
+  const isOpen = token === undefined && Object.keys(options.tokens ?? {}).length === 0;
+  if (isOpen && !["127.0.0.1", "::1", "localhost"].includes(host))
     throw new NlacError(
       "ERR_CONFIG",
       `To serve on ${host}, beyond this machine, give a token that clients must send.`,
     );
-  if (token === "") throw new NlacError("ERR_CONFIG", "The token is empty.");
+  if (token === "" || options.tokens?.[""] !== undefined)
+    throw new NlacError("ERR_CONFIG", "The token is empty.");
   if (options.learner.tokenizer === undefined)
     throw new NlacError("ERR_CONFIG", "The model has no tokenizer, so it cannot be served.");
   const service = new Service(options);
@@ -120,7 +166,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
 async function close(http: HttpServer, service: Service, graceMs: number): Promise<void> {
   await service.drain(graceMs);
   const closed = new Promise<void>((resolve) => http.close(() => resolve()));
-  // The last answers are on their way; who does not fetch them in time goes without.
+  // Results not fetched within 1 s are dropped.
   await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
   http.closeAllConnections();
   await closed;
@@ -150,6 +196,7 @@ class Service {
   readonly #chats: Chats;
   readonly #bodies: Bodies;
   readonly #episodes: Episodes | undefined;
+  #expiring: NodeJS.Timeout | undefined;
 
   constructor(options: ServeOptions) {
     this.#options = options;
@@ -158,9 +205,38 @@ class Service {
     this.#queue = new RequestQueue(options);
     this.#reader = new Reader(learner.tokenizer!, { maxTexts: options.maxWaiting ?? 256, maxPositions });
     this.#bodies = new Bodies(maxBodyBytes);
-    this.#episodes = record === undefined ? undefined : new Episodes(record, maxHeldTokens);
+    this.#episodes = record === undefined ? undefined : this.#openEpisodes(record, maxHeldTokens);
     this.#chats = new Chats(this.#queue, this.#reader, maxHeldTokens, this.#episodes);
     this.#routes();
+  }
+
+  #openEpisodes(record: string, maxHeldTokens: number): Episodes {
+    const { openLog, maxIdleMs, onRecord, log, learner, actionFormat, redact } = this.#options;
+    const open = openLog === undefined ? undefined : new OpenLog(openLog);
+    const onFault = (error: unknown) => log?.(error instanceof Error ? error.message : String(error));
+    try {
+      const episodes = new Episodes(record, maxHeldTokens, {
+        ...(open && { open }),
+        ...(onRecord && { onRecord }),
+        ...(actionFormat && { actionFormat }),
+        ...(redact && { redact: (record) => redactEpisode(record, redact, learner.tokenizer!) }),
+        onFault,
+        restore: (json) => Conversation.fromJSON(json, learner.tokenizer!, this.#reader.inline.template),
+      });
+      if (open === undefined || maxIdleMs === undefined) return episodes;
+      const expire = () => {
+        try {
+          episodes.expire(maxIdleMs);
+        } catch (error) {
+          onFault(error);
+        }
+      };
+      this.#expiring = setInterval(expire, Math.min(maxIdleMs, 60_000)).unref();
+      return episodes;
+    } catch (error) {
+      open?.close();
+      throw error;
+    }
   }
 
   get recorded(): number {
@@ -169,10 +245,12 @@ class Service {
 
   async drain(graceMs: number): Promise<void> {
     await this.#queue.drain(graceMs);
-    await this.#episodes?.rewarded(graceMs);
+    // Open episodes of a log are continued by the next server.
+    if (this.#options.openLog === undefined) await this.#episodes?.rewarded(graceMs);
   }
 
   async end(): Promise<void> {
+    clearInterval(this.#expiring);
     await this.#reader.close();
     if (this.#episodes === undefined) return;
     this.#episodes.close();
@@ -184,7 +262,7 @@ class Service {
 
   #routes(): void {
     const { app } = this;
-    const { token, name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
+    const { token, tokens, name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
     app.onError((error, c) => answerError(c, error, this.#options.log));
     app.notFound((c) =>
       answerError(
@@ -209,13 +287,7 @@ class Service {
       this.#queue.draining ? c.json({ status: "stopping" }, 503) : c.json({ status: "ok" }),
     );
     app.use("/v1/*", async (c, next) => {
-      if (token !== undefined && !sameSecret(c.req.header("authorization"), `Bearer ${token}`))
-        throw new RequestError(
-          401,
-          "invalid_request_error",
-          "The API key is missing or wrong.",
-          "invalid_api_key",
-        );
+      requireScope(c.req.header("authorization"), scopeOf(c.req.path, c.req.method), token, tokens);
       await next();
     });
     const model = {
@@ -242,27 +314,39 @@ class Service {
       const read = await this.#bodies.with(c, (body) => this.#reader.completion(body));
       return answerCompletion(this.#queue, c, read);
     });
-    app.post("/v1/episodes/:id/reward", (c) =>
+    const read = <T>(c: Context, schema: z.ZodType<T>) =>
       this.#bodies.with(c, async (body) => {
-        if (this.#episodes === undefined)
-          throw badRequest("Nothing is recorded here: start the server with a recording.");
-        if (body.length > maxRewardBytes)
-          throw badRequest(`A reward may have ${maxRewardBytes} bytes at most.`, null, "request_too_large");
-        const asked = readRequest(rewardRequest, parseWithinLimits(body));
-        const { reward, truncated, terminated = !truncated } = asked;
-        const ending = { terminated, truncated: truncated && !terminated };
-        return c.json(this.#episodes.reward(c.req.param("id"), reward, ending));
-      }),
-    );
+        if (body.length > maxSmallBody)
+          throw badRequest(`This request may have ${maxSmallBody} bytes at most.`, null, "request_too_large");
+        return readRequest(schema, parseWithinLimits(body));
+      });
+    app.post("/v1/episodes/:id/reward", async (c) => {
+      if (this.#episodes === undefined)
+        throw badRequest("Nothing is recorded here: start the server with a recording.");
+      const asked = await read(c, rewardRequest);
+      const { reward, turn, truncated, terminated = !truncated && turn === undefined } = asked;
+      const ending = { terminated, truncated: truncated && !terminated };
+      return c.json(
+        this.#episodes.reward(c.req.param("id"), reward, ending, { turn, observation: asked.messages }),
+      );
+    });
+    this.#options.extend?.({ app, episodes: this.#episodes, read });
   }
 }
 
-/** Maximum size of a reward's body. */
-const maxRewardBytes = 4096;
+/** Maximum size of the body of a request for anything but a completion. */
+const maxSmallBody = 65_536;
 
 const rewardRequest = z.strictObject({
   reward: z.number(),
-  /** Whether the task has ended. Default: yes, unless the episode is `truncated`. */
+  /** The turn that is rewarded, from 0. Default: the last one. */
+  turn: z.int().min(0).optional(),
+  /** What the last turn led to, if the model was not asked again: for example the result of its call. */
+  messages: z
+    .array(z.strictObject({ role: z.enum(["user", "tool", "system"]), content: z.string() }))
+    .max(64)
+    .optional(),
+  /** Whether the task has ended. Default: yes, unless the episode is `truncated` or a `turn` is given. */
   terminated: z.boolean().optional(),
   /** Whether a limit of the agent's own cut the episode: it is over, without an outcome. */
   truncated: z.boolean().default(false),
@@ -272,10 +356,4 @@ function answerError(c: Context, error: unknown, log?: (line: string) => void): 
   const answer = asRequestError(error);
   if (answer.status === 500) log?.(error instanceof Error ? (error.stack ?? error.message) : String(error));
   return c.json(answer.body, answer.status);
-}
-
-/** Compares in a time that tells nothing of where they differ. */
-function sameSecret(given: string | undefined, wanted: string): boolean {
-  const hash = (text: string) => createHash("sha256").update(text).digest();
-  return timingSafeEqual(hash(given ?? ""), hash(wanted));
 }

@@ -60,26 +60,34 @@ export class AddedTokenMatcher {
     }
   }
 
-  /** Ids of the tokens, and the pieces between them. */
+  /**
+   * Ids of the tokens, and the pieces between them. A token may span pieces; other pieces stay
+   * apart, because a normalizer may treat the start of each specially.
+   */
   split(pieces: readonly TextPiece[]): (readonly TextPiece[] | number)[] {
     const parts: (readonly TextPiece[] | number)[] = [];
     let run: TextPiece[] = [];
     let stripping = false;
-    const push = (text: string, trusted: boolean) => {
-      const rest = stripping ? text.trimStart() : text;
-      if (rest === "") return;
-      stripping = false;
-      run.push({ text: rest, trusted });
+    const push = ({ text, trusted, borders }: JoinedPiece, from: number, to: number) => {
+      const inside = borders.filter((border) => border > from && border < to);
+      for (const [i, end] of [...inside, to].entries()) {
+        const part = text.slice(inside[i - 1] ?? from, end);
+        const rest = stripping ? part.trimStart() : part;
+        if (rest === "") continue;
+        stripping = false;
+        run.push({ text: rest, trusted });
+      }
     };
     const joined = joinTrusted(pieces);
-    for (const [i, { text, trusted }] of joined.entries()) {
+    for (const [i, piece] of joined.entries()) {
+      const { text, trusted } = piece;
       let end = 0;
       for (const match of trusted ? this.find(text) : []) {
         const { token } = match;
         const before = text.slice(0, match.start) || joined[i - 1]?.text || "";
         const after = text.slice(match.end) || joined[i + 1]?.text || "";
         if (token.single_word === true && (endsInWord(before) || startsWithWord(after))) continue;
-        push(text.slice(end, match.start), true);
+        push(piece, end, match.start);
         if (token.lstrip === true) trimEnd(run);
         if (run.length > 0) parts.push(run);
         parts.push(token.id);
@@ -87,21 +95,27 @@ export class AddedTokenMatcher {
         stripping = token.rstrip === true;
         end = match.end;
       }
-      push(text.slice(end), trusted);
+      push(piece, end, text.length);
     }
     if (run.length > 0) parts.push(run);
     return parts;
   }
 }
 
-/** Joins trusted pieces that touch, so that a token may span them. */
-function joinTrusted(pieces: readonly TextPiece[]): TextPiece[] {
-  const joined: TextPiece[] = [];
+/** Trusted pieces that touch, as one; `borders` are where they do. */
+interface JoinedPiece extends TextPiece {
+  borders: number[];
+}
+
+function joinTrusted(pieces: readonly TextPiece[]): JoinedPiece[] {
+  const joined: JoinedPiece[] = [];
   for (const { text, trusted } of pieces) {
     if (text === "") continue;
     const last = joined.at(-1);
-    if (trusted && last?.trusted) last.text += text;
-    else joined.push({ text, trusted });
+    if (trusted && last?.trusted) {
+      last.borders.push(last.text.length);
+      last.text += text;
+    } else joined.push({ text, trusted, borders: [] });
   }
   return joined;
 }

@@ -13,6 +13,7 @@ import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
+import { checkMessages, forEachText, mapTexts, roles, sizeOf, type Turn } from "./messages.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
@@ -64,6 +65,11 @@ interface CallForm {
 
 /** Call forms that are remembered, by the tools. */
 const maxCallForms = 16;
+
+/** Conversations for which the ids must be those of the plain rendering. */
+const plainConversations: readonly (readonly Turn[])[] = (
+  [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
+).map((said) => said.map((role) => ({ role, content: "Begin." })));
 
 /** The pieces, adjacent untrusted ones as one. */
 function joined(pieces: readonly TextPiece[]): TextPiece[] {
@@ -468,58 +474,4 @@ export class ChatTemplate {
     const ids = tokenizer.encodeTemplate(marking === undefined ? text : marking.marks.read(text));
     return ids.filter((id) => tokenizer.addedIds.has(id));
   }
-}
-
-const roles: ReadonlySet<string> = new Set(["system", "user", "assistant", "tool"]);
-
-/** A message as the template sees it. */
-interface Turn {
-  role: Message["role"];
-  content: string;
-  tool_calls?: readonly object[];
-}
-
-const plainConversations: readonly (readonly Turn[])[] = (
-  [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
-).map((said) => said.map((role) => ({ role, content: "Begin." })));
-
-/** The role and content of each message. Throws ERR_VALUE if one is missing. */
-function checkMessages(messages: readonly Message[]): Turn[] {
-  if (!Array.isArray(messages)) {
-    throw new NlacError("ERR_VALUE", `The messages must be an array; they are ${shown(messages)}.`);
-  }
-  return (messages as readonly (Partial<Message> | null)[]).map((message, i) => {
-    const { role, content } = message ?? {};
-    if (role === undefined || !roles.has(role)) {
-      throw new NlacError("ERR_VALUE", `messages[${i}]: there is no role ${shown(role)}.`);
-    }
-    if (typeof content !== "string") {
-      throw new NlacError("ERR_VALUE", `messages[${i}].content must be a string; it is ${shown(content)}.`);
-    }
-    return { role, content };
-  });
-}
-
-/** Characters of all strings in `value`, and 64 for each of its parts. */
-function sizeOf(value: unknown): number {
-  if (typeof value === "string") return 64 + value.length;
-  if (typeof value !== "object" || value === null) return 64;
-  return Object.entries(value).reduce((sum, [key, item]) => sum + key.length + sizeOf(item), 64);
-}
-
-/** `value` with `change` applied to every string in it, keys included. */
-function mapTexts(value: unknown, change: (text: string) => string): unknown {
-  if (typeof value === "string") return change(value);
-  if (Array.isArray(value)) return value.map((item) => mapTexts(item, change));
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [change(key), mapTexts(item, change)]),
-  );
-}
-
-function forEachText(value: unknown, visit: (text: string) => void): void {
-  mapTexts(value, (text) => {
-    visit(text);
-    return text;
-  });
 }

@@ -11,7 +11,7 @@ import { NlacError } from "../base/errors.ts";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 import { isObject, shown } from "../base/validation.ts";
 import { makeDirectory, syncDirectory } from "../files/disk.ts";
-import { readModelFile, readModelJson } from "../files/read-file.ts";
+import { readModelFile, readModelJson, settingsLimit, tokenizerLimit } from "../files/read-file.ts";
 import { AddedTokenMatcher, type TextPiece } from "./added-tokens.ts";
 import { BytePairEncoder, bytesOfToken, byteVocabulary } from "./bpe.ts";
 import {
@@ -143,7 +143,7 @@ export class Tokenizer {
    */
   static async fromDirectory(directory: string): Promise<Tokenizer> {
     const path = join(directory, "tokenizer.json");
-    const json = await readModelJson(path, maxTokenizerBytes, maxTokenizerValues);
+    const json = await readModelJson(path, tokenizerLimit);
     if (json === undefined) {
       throw new NlacError("ERR_MODEL_NOT_FOUND", `There is no tokenizer.json in ${directory}.`);
     }
@@ -153,7 +153,7 @@ export class Tokenizer {
     const parts: TokenizerParts = {
       json: json as TokenizerJson,
       config,
-      chatTemplate: await readModelFile(join(directory, "chat_template.jinja"), maxSettingsBytes),
+      chatTemplate: await readModelFile(join(directory, "chat_template.jinja"), settingsLimit.bytes),
     };
     const eosTokenIds = new Set<number>();
     for (const file of ["generation_config.json", "config.json"]) {
@@ -236,7 +236,7 @@ export class Tokenizer {
       const normal = part.map(({ text: piece, trusted }) => ({ text: this.#normalize(piece), trusted }));
       for (const inner of this.#normalized.split(normal)) {
         if (typeof inner === "number") ids.push(inner);
-        else this.#encodeRun(textOf(inner), ids);
+        else this.#encodeNormalized(textOf(inner), ids);
       }
     }
     return ids;
@@ -291,18 +291,27 @@ export class Tokenizer {
   /**
    * Writes tokenizer.json and tokenizer_config.json (with the chat template), so that transformers
    * can load the directory. Each file is replaced atomically. Creates `directory` if necessary.
+   *
+   * @param changes settings of tokenizer_config.json that differ in what is written
    */
-  async save(directory: string): Promise<void> {
+  async save(directory: string, changes: TokenizerConfig = {}): Promise<void> {
     makeDirectory(directory);
-    const config: TokenizerConfig = { tokenizer_class: "PreTrainedTokenizerFast", ...this.#config };
+    const config: TokenizerConfig = {
+      tokenizer_class: "PreTrainedTokenizerFast",
+      ...this.#config,
+      ...changes,
+    };
     if (this.chatTemplate !== undefined) config.chat_template = this.chatTemplate;
     await replaceFile(join(directory, "tokenizer.json"), `${JSON.stringify(this.json)}\n`);
     await replaceFile(join(directory, "tokenizer_config.json"), `${JSON.stringify(config, null, 2)}\n`);
   }
 
   #encodeRun(text: string, out: number[]): void {
-    if (text === "") return;
-    for (const word of this.#words(this.#normalize(text))) this.#pairs.encode(word, out);
+    if (text !== "") this.#encodeNormalized(this.#normalize(text), out);
+  }
+
+  #encodeNormalized(text: string, out: number[]): void {
+    for (const word of this.#words(text)) this.#pairs.encode(word, out);
   }
 
   #checkId(id: number): void {
@@ -361,15 +370,9 @@ function compileNormalizer(rule: unknown): (text: string) => string {
   throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`);
 }
 
-/** The largest published tokenizer.json has 33 MB and 2.5 million values. */
-const maxTokenizerBytes = 64 << 20;
-const maxTokenizerValues = 4_000_000;
-const maxSettingsBytes = 16 << 20;
-const maxSettingsValues = 1_000_000;
-
 /** The object in a JSON file; undefined without a file. */
 async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
-  const value = await readModelJson(path, maxSettingsBytes, maxSettingsValues);
+  const value = await readModelJson(path, settingsLimit);
   if (value === undefined || isObject(value)) return value;
   throw new NlacError("ERR_MODEL_FORMAT", `${path} is not a JSON object.`);
 }

@@ -212,7 +212,7 @@ async function gain<Task>(
     const branch = { task, trajectory, turn: transition.turn, response: text.response, action };
     return Array.from({ length: repeats }, () => branch);
   });
-  const rewards = await playBranches(branches, {
+  const episodes = await playBranches(branches, {
     ...playing,
     model,
     environment,
@@ -224,8 +224,8 @@ async function gain<Task>(
     signal: run.signal,
   });
   const reached = branches.flatMap(({ trajectory }, i) => {
-    const reward = rewards[i];
-    return reward === undefined ? [] : [{ trajectory, refined: success(reward) }];
+    const branch = episodes[i];
+    return branch === undefined ? [] : [{ trajectory, refined: success(branch.reward) }];
   });
   // Branches of one episode are correlated, so the interval is clustered by episode.
   const differences = meanInterval(

@@ -9,7 +9,7 @@ import type { Environment } from "../contract/environment.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { taskIndex } from "../playing/collect.ts";
 import { evaluate } from "../playing/evaluate.ts";
-import { isOver, type TrainingRun } from "../run/training-run.ts";
+import { endless, isOver, type TrainingRun } from "../run/training-run.ts";
 import { requireTasks } from "./requirements.ts";
 
 export const evaluationConfig = z.strictObject({
@@ -51,16 +51,27 @@ export interface MeasuredTraining<Task> {
   };
 }
 
+/** Shows the iteration that begins. The total is unknown if environment steps limit the training, or nothing does. */
+function showIteration<Task>({ run, state, config }: MeasuredTraining<Task>): void {
+  const isCounted = config.environmentSteps === 0 && config.iterations !== endless;
+  const total = isCounted ? config.iterations : undefined;
+  run.progress.iteration?.(Math.min(state.iteration + 1, config.iterations), total);
+}
+
 /**
  * Called before each iteration and after the last: plays and logs a row `eval/…` if one is due.
  *
+ * @returns the share of successes, 0 to 1; undefined if no evaluation was due
  * @throws NlacError ERR_CONFIG if the split has no tasks, ERR_ABORTED; nothing is logged then
  */
-export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task>): Promise<void> {
+export async function evaluatePeriodically<Task>(
+  training: MeasuredTraining<Task>,
+): Promise<number | undefined> {
   const { model, environment, run, state, config } = training;
+  showIteration(training);
   const { every, episodes, split, temperature } = config.evaluation;
   const due = every > 0 && (state.iteration % every === 0 || isOver(state, config));
-  if (!due || state.evaluated === state.iteration) return;
+  if (!due || state.evaluated === state.iteration) return undefined;
 
   const started = performance.now();
   const all = await requireTasks(environment, split);
@@ -92,4 +103,5 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
     "eval/environment_steps": state.environmentSteps,
     "time/evaluate": (performance.now() - started) / 1000,
   });
+  return success.estimate;
 }

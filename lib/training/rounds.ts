@@ -5,7 +5,7 @@
 import type { z } from "zod";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, type Stream, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { collectTrajectories, taskIndex } from "../playing/collect.ts";
 import { type Counters, newCounters, parseState, type TrainingRun } from "../run/training-run.ts";
@@ -53,6 +53,7 @@ export async function playEpisodes<Task>(
   perTask = 1,
 ): Promise<Trajectory[]> {
   run.progress.phase("play", config.episodesPerIteration);
+  if (run.nextEpisodes !== undefined) return run.nextEpisodes(first, config.episodesPerIteration);
   const episodes = Array.from({ length: config.episodesPerIteration }, (_, i) => {
     const id = first + i;
     return { id, task: tasks[taskIndex(Math.floor(id / perTask), tasks.length, config.seed)]! };
@@ -90,15 +91,15 @@ export async function restoreRound<State extends Counters>(
   return {
     state,
     trajectories: state.collected
-      ? episodesFrom(saved.trajectories, state.episodes - episodesPerIteration)
+      ? await episodesFrom(saved.trajectories, state.episodes - episodesPerIteration)
       : [],
   };
 }
 
 /** Of all episodes of a run, those from number `first` on. */
-export function episodesFrom(trajectories: Iterable<Trajectory>, first: number): Trajectory[] {
+export async function episodesFrom(trajectories: Stream<Trajectory>, first: number): Promise<Trajectory[]> {
   const kept: Trajectory[] = [];
-  for (const trajectory of trajectories) if (trajectory.id >= first) kept.push(trajectory);
+  for await (const trajectory of trajectories) if (trajectory.id >= first) kept.push(trajectory);
   return kept;
 }
 
@@ -126,9 +127,21 @@ export function minibatch(
 ): number[] {
   const perEpoch = updatesPerRound({ ...config, epochs: 1 });
   const epoch = iteration * config.epochs + Math.floor(updatesDone / perEpoch);
-  const seed = derivedSeed(config.seed, streams.minibatch, epoch);
-  const start = (updatesDone % perEpoch) * config.batchSize;
-  return permutation(episodes, seed, streams.minibatch).slice(start, start + config.batchSize);
+  return epochBatch(config, epoch, updatesDone % perEpoch, episodes);
+}
+
+/**
+ * Indices of batch number `batch` of an epoch over `count` items, in a random order that depends on
+ * (seed, epoch) only. The last batch of an epoch may be smaller.
+ */
+export function epochBatch(
+  { batchSize, seed }: { batchSize: number; seed: number },
+  epoch: number,
+  batch: number,
+  count: number,
+): number[] {
+  const order = permutation(count, derivedSeed(seed, streams.minibatch, epoch), streams.minibatch);
+  return order.slice(batch * batchSize, (batch + 1) * batchSize);
 }
 
 /** Environment steps, one per action: the unit in which methods are compared. */

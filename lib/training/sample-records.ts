@@ -5,22 +5,25 @@ import type { LanguageModel } from "../model/language-model.ts";
 import { observationText } from "../prompts/backup.ts";
 import type { Refinement } from "../roles/refinements.ts";
 import type { Target } from "../roles/targets.ts";
-import type { SampleRecord } from "../run/training-run.ts";
+import type { SampleRecord } from "../run/samples.ts";
 import type { EpisodeText } from "./episode-texts.ts";
 
 /**
- * Every completion that went into one sample of an update, by role, with its metrics.
+ * Every completion that went into one sample of an update, by role, with its metrics. The episode's
+ * record has state, action and observation.
  * @param l1 in nats per token; undefined without a target
  */
 export function sampleRecord(
-  model: LanguageModel,
   update: number,
   transition: Transition,
   target: Target,
   refinement: Refinement,
   l1: number | undefined,
 ): SampleRecord {
-  const { texts, facts, ...sample } = actionSample(model, update, transition, {});
+  const { trajectory, turn, reward, terminated, truncated } = transition;
+  const texts: SampleRecord["texts"] = {};
+  const facts: SampleRecord["facts"] = { reward, terminated, truncated };
+  const parsed: NonNullable<SampleRecord["parsed"]> = {};
   if (target.future !== undefined) texts.future = target.future.text;
   if (target.target !== undefined) texts.target = target.target.text;
   if (refinement.attempt !== undefined) texts.attempt = refinement.attempt.text;
@@ -30,7 +33,15 @@ export function sampleRecord(
   if (l1 !== undefined) facts.l1 = l1;
   if (target.dropped !== undefined) facts.targetDropped = target.dropped;
   if (refinement.reason !== undefined) facts.refinementDropped = refinement.reason;
-  return { ...sample, texts, facts };
+  if (target.parsed !== undefined) parsed.target = target.parsed;
+  if (refinement.attempt !== undefined) parsed.attempt = { ok: refinement.attempted !== undefined };
+  for (const [i, { yes }] of refinement.judgements.entries())
+    parsed[numbered("critique", i)] = yes === undefined ? { ok: false } : { ok: true, yes };
+  if (refinement.action !== undefined) parsed.refinement = { ok: true };
+  else if (refinement.dropped === "unreadable") parsed.refinement = { ok: false };
+  if (refinement.action !== undefined && refinement.attempted !== undefined)
+    facts.changed = refinement.action.text !== refinement.attempted.text;
+  return { update, trajectory, turn, texts, facts, parsed };
 }
 
 /** An action that an update trained on, with its metrics. */

@@ -2,7 +2,7 @@
 
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
-import type { LanguageModel, StepOptions } from "../model/language-model.ts";
+import type { LanguageModel, PolicyGradientModel, StepOptions } from "../model/language-model.ts";
 import { type Counters, type Length, shareOver } from "../run/training-run.ts";
 import type { optimizerConfig } from "./config.ts";
 import { scheduled } from "./schedule.ts";
@@ -53,4 +53,12 @@ export async function scheduledStep(
     );
   }
   return { grad_norm: gradNorm, skipped: skipped ? 1 : 0, learning_rate: learningRate };
+}
+
+/** Starts training again from the reference, with new moments. */
+export async function startAgain(
+  model: Pick<PolicyGradientModel, "restoreReference" | "discardMoments">,
+): Promise<void> {
+  await model.restoreReference();
+  await model.discardMoments("");
 }

@@ -41,8 +41,8 @@ export const warmupConfig = z.strictObject({
   /** Scripted episodes to take examples from. Default 64. */
   episodes: z.int().min(1).default(64),
   /**
-   * Includes examples of targets without a bootstrapped future, for NLAC's `bootstrap: "none"`.
-   * Default false.
+   * Includes examples of targets without a bootstrapped future, for NLAC's `bootstrap: "none"` and
+   * "monte-carlo". Default false.
    */
   observedTargets: z.boolean().default(false),
 });

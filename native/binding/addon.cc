@@ -98,10 +98,12 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   at::empty({1});
   env.SetInstanceData(new AddonData);
   define_learner(env);
+  define_ranks(env);
   define_sampler(env);
   define_tensor(env);
   export_functions(env, exports, functions);
   export_learner(env, exports);
+  export_ranks(env, exports);
   export_sampler(env, exports);
   export_tensor(env, exports);
   const auto process = env.Global().Get("process").As<Napi::Object>();

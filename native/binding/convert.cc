@@ -119,6 +119,17 @@ Divergence to_divergence(Napi::Value value) {
   return {DivergenceKind::jensen_shannon, fields.number("beta")};
 }
 
+PreferenceLoss to_preference_loss(const Fields& fields) {
+  const std::string kind = fields.string("loss");
+  const bool hinge = kind == "hinge", ipo = kind == "ipo";
+  NLAC_REQUIRE(hinge || ipo || kind == "sigmoid", "ERR_VALUE", "loss must be sigmoid, hinge or ipo, not \"",
+               kind, "\"");
+  return {hinge ? PreferenceLossKind::hinge
+          : ipo ? PreferenceLossKind::ipo
+                : PreferenceLossKind::sigmoid,
+          fields.number("beta"), fields.number("labelSmoothing")};
+}
+
 AdamWOptions to_adamw_options(const Fields& fields) {
   AdamWOptions options;
   options.learning_rate = fields.number("learningRate");

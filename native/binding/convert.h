@@ -46,6 +46,7 @@ WeightSet to_which(Napi::Value value);
 Support to_support(Napi::Value value);
 AdamWOptions to_adamw_options(const Fields& fields);
 Divergence to_divergence(Napi::Value value);
+PreferenceLoss to_preference_loss(const Fields& fields);
 // "cpu", "cuda" or "cuda:N"; throws ERR_DEVICE if it does not exist.
 at::Device to_device(Napi::Value value, const std::string& where);
 // "float32", "float64", "bfloat16", "int64" or "int32"; throws ERR_VALUE.

@@ -49,7 +49,7 @@ void JobQueue::join() {
 }
 
 void JobQueue::loop() {
-  bool begun = false;  // something that `advance_` goes on with
+  bool begun = false;  // whether `advance_` has work to continue
   for (;;) {
     std::unique_ptr<Job> job;
     {

@@ -31,6 +31,9 @@ LearnerOptions to_options(Napi::Value value) {
     options.adapter = {given.integer("rank"), given.number("alpha"), given.strings("targets"),
                        given.seed("seed")};
   }
+  const Napi::Value ranks = value.As<Napi::Object>().Get("ranks");
+  if (!ranks.IsUndefined()) options.ranks = unwrap_ranks(ranks, "options.ranks");
+  options.sharding = static_cast<int>(fields.integer("sharding"));
   return options;
 }
 
@@ -95,6 +98,19 @@ SoftQOptions to_soft_q_options(Napi::Value value) {
   const Fields fields(value, "options");
   return {fields.number("temperature"), fields.number("discount"), fields.number("qCoefficient"),
           fields.number("policyCoefficient"), fields.boolean("withGradient")};
+}
+
+PreferencePair to_preference_pair(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  const Napi::Object object = value.As<Napi::Object>();
+  return {to_scored_text(object.Get("chosen"), where + ".chosen"),
+          to_scored_text(object.Get("rejected"), where + ".rejected"), fields.number("referenceChosen"),
+          fields.number("referenceRejected"), fields.number("weight")};
+}
+
+JudgedText to_judged_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  return {fields.ids("prompt"), fields.ids("response"), fields.number("label"), fields.number("weight")};
 }
 
 }  // namespace nlac::binding

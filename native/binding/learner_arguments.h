@@ -17,6 +17,8 @@ ScoredText to_scored_text(Napi::Value value, const std::string& where);
 SurrogateText to_surrogate_text(Napi::Value value, const std::string& where);
 SurrogateSettings to_surrogate_settings(Napi::Value value);
 DistilledText to_distilled_text(Napi::Value value, const std::string& where);
+PreferencePair to_preference_pair(Napi::Value value, const std::string& where);
+JudgedText to_judged_text(Napi::Value value, const std::string& where);
 SoftQText to_soft_q_text(Napi::Value value, const std::string& where);
 SoftQOptions to_soft_q_options(Napi::Value value);
 

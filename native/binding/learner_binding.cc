@@ -38,7 +38,7 @@ struct Core {
   std::unique_ptr<Learner> learner;     // worker's thread only
   std::vector<Generation> generations;  // worker's thread only
   ModelConfig config;                   // not written after loading
-  int64_t parameters = 0, trainable = 0;
+  int64_t parameters = 0, trainable = 0, skipped = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
 
@@ -110,6 +110,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->parameters = core->learner->parameters();
           core->heads = core->learner->options().heads;
           core->trainable = core->learner->trainable_parameters();
+          core->skipped = core->learner->skipped_tensors();
           // In bfloat16, trained parameters also have a float32 master.
           const bool half = core->learner->options().dtype == at::kBFloat16;
           core->bytes = core->parameters * (half ? 2 : 4) + core->trainable * (half ? 4 : 0);
@@ -201,6 +202,7 @@ Napi::Value LearnerHandle::info() const {
   set("maxPositions", config.max_positions);
   set("parameters", core_->parameters);
   set("trainableParameters", core_->trainable);
+  set("skippedTensors", core_->skipped);
   object.Set("heads", heads_name(core_->heads));
   object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
                return Napi::Number::New(env, static_cast<double>(id));
@@ -274,6 +276,8 @@ void LearnerHandle::set_token_bytes(Napi::Value given, Napi::Value controls) {
   grammars_ = std::make_shared<GrammarCompiler>(std::move(bytes));
 }
 
+Napi::Value one_list(Napi::Env env, const std::vector<float>& values) { return from_floats(env, values); }
+
 // --- the table -----------------------------------------------------------------------------------
 
 std::span<const Member<LearnerHandle>> LearnerHandle::members() {
@@ -340,6 +344,29 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
                                       Learner& learner) { return learner.token_surrogate(texts, settings); },
                                   from_surrogates);
              }),
+      method("tokenPreference",
+             [](Self& self, Value pairs, Value options) {
+               const Fields fields(options, "options");
+               return self.submit(
+                   [pairs = to_vector(pairs, "pairs", to_preference_pair), loss = to_preference_loss(fields),
+                    with_gradient = fields.boolean("withGradient")](Learner& learner) {
+                     return learner.token_preference(pairs, loss, with_gradient);
+                   },
+                   from_preferences);
+             }),
+      method("rewards",
+             [](Self& self, Value texts) {
+               return self.submit([texts = to_vector(texts, "texts", to_judged_text)](
+                                      Learner& learner) { return learner.rewards(texts); },
+                                  one_list);
+             }),
+      method("rewardLoss",
+             [](Self& self, Value texts, Value with_gradient) {
+               return self.submit([texts = to_vector(texts, "texts", to_judged_text),
+                                   with_gradient = to_boolean(with_gradient, "withGradient")](
+                                      Learner& learner) { return learner.reward_loss(texts, with_gradient); },
+                                  one_list);
+             }),
       method("softQ",
              [](Self& self, Value texts, Value options) {
                return self.submit(
@@ -381,6 +408,8 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              }),
       method("keepReference",
              [](Self& self) { return self.submit([](Learner& learner) { learner.keep_reference(); }); }),
+      method("restoreReference",
+             [](Self& self) { return self.submit([](Learner& learner) { learner.restore_reference(); }); }),
       method("save",
              [](Self& self, Value directory) {
                return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
@@ -391,6 +420,13 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              [](Self& self, Value directory) {
                return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
                  learner.export_huggingface(directory);
+               });
+             }),
+      method("exportRewardModel",
+             [](Self& self, Value directory, Value pad_token_id) {
+               return self.submit([directory = to_string(directory, "directory"),
+                                   pad = to_integer(pad_token_id, "padTokenId")](Learner& learner) {
+                 learner.export_reward_model(directory, pad);
                });
              }),
       method("exportAdapter",

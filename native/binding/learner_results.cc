@@ -3,6 +3,7 @@
 #include "binding/addon_data.h"
 #include "binding/convert.h"
 #include "core/error.h"
+#include "core/model/families.h"
 
 namespace nlac::binding {
 
@@ -56,6 +57,18 @@ Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& o
   });
 }
 
+Napi::Value from_preferences(Napi::Env env, const std::vector<PreferenceOutput>& outputs) {
+  return from_vector(env, outputs, [env](const PreferenceOutput& output) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("loss", output.loss);
+    object.Set("chosenLogProb", output.chosen_log_prob);
+    object.Set("rejectedLogProb", output.rejected_log_prob);
+    object.Set("chosenReward", output.chosen_reward);
+    object.Set("rejectedReward", output.rejected_reward);
+    return object;
+  });
+}
+
 Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs) {
   return from_vector(env, outputs, [env](const SoftQOutput& output) {
     Napi::Object object = Napi::Object::New(env);
@@ -68,13 +81,6 @@ Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs) 
   });
 }
 
-const char* family_name(Family family) {
-  switch (family) {
-    case Family::llama: return "llama";
-    case Family::qwen2: return "qwen2";
-    case Family::qwen3: return "qwen3";
-  }
-  fail("ERR_INTERNAL", "an unnamed model family");
-}
+const char* family_name(Family family) { return entry_of(family).name; }
 
 }  // namespace nlac::binding

@@ -13,6 +13,7 @@ Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows
 Napi::Value from_logits(Napi::Env env, const std::vector<at::Tensor>& all);  // f32, contiguous, on the CPU
 Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& results);
 Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& outputs);
+Napi::Value from_preferences(Napi::Env env, const std::vector<PreferenceOutput>& outputs);
 Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs);
 const char* family_name(Family family);
 

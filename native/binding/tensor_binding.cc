@@ -16,6 +16,7 @@
 #include "binding/functions.h"
 #include "core/error.h"
 #include "core/loss/linear_loss.h"
+#include "core/loss/preference.h"
 #include "core/optim/optim.h"
 
 namespace nlac::binding {
@@ -257,6 +258,33 @@ Napi::Value call_linear_token_surrogate(Napi::Env env, Napi::Value given) {
   return from_loss(env, result, gradient);
 }
 
+Napi::Value call_linear_token_preference(Napi::Env env, Napi::Value given) {
+  const at::NoGradGuard no_grad;
+  const LossFields inputs(given);
+  const at::Tensor hidden = inputs.tensor("hidden"), head = inputs.tensor("head");
+  const LossOptions options = inputs.options();
+  const auto reals = [&](const char* key) {
+    const at::Tensor values = inputs.tensor(key).to(at::kCPU, at::kDouble).contiguous();
+    return std::vector<double>(values.const_data_ptr<double>(),
+                               values.const_data_ptr<double>() + values.numel());
+  };
+  const MatrixGradient gradient(inputs, options.with_gradient, head, {hidden});
+  const PreferenceResult result =
+      linear_token_preference(hidden, head,
+                              {inputs.tensor("targets"), to_ids(inputs.value("offsets"), "offsets"),
+                               reals("referenceLogProbs"), reals("pairWeights")},
+                              to_preference_loss(Fields(given, "inputs")), options, gradient.tensor);
+  const bool wide = hidden.scalar_type() == at::kDouble || head.scalar_type() == at::kDouble;
+  const auto real = [&](const std::vector<double>& values) {
+    return at::tensor(values, at::kDouble).to(hidden.device(), wide ? at::kDouble : at::kFloat);
+  };
+  LossResult found;
+  found.losses = real(result.losses);
+  found.log_probs = real(result.log_probs);
+  found.grad_hidden = result.grad_hidden;
+  return from_loss(env, found, gradient);
+}
+
 void call_ema(Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau, Napi::Value seed,
               Napi::Value step) {
   const at::NoGradGuard no_grad;
@@ -293,6 +321,8 @@ constexpr Function functions[] = {
              [](Napi::Env env, Napi::Value inputs) { return call_linear_token_log_probs(env, inputs); }),
     function("linearTokenSurrogate",
              [](Napi::Env env, Napi::Value inputs) { return call_linear_token_surrogate(env, inputs); }),
+    function("linearTokenPreference",
+             [](Napi::Env env, Napi::Value inputs) { return call_linear_token_preference(env, inputs); }),
     function("ema",
              [](Napi::Env, Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau,
                 Napi::Value seed, Napi::Value step) { call_ema(target, online, shadow, tau, seed, step); }),

@@ -14,6 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define NLAC_X86_VARIANTS
 // Each names exactly the features that processor_runs() checks.
@@ -38,9 +43,21 @@
 namespace nlac {
 
 // Each includes those before it. On ARM the baseline is NEON.
-enum class InstructionSet { baseline, avx2, avx512, avx512_bf16 };
-inline constexpr std::array instruction_set_names{"baseline", "avx2", "avx512", "avx512_bf16"};
+enum class InstructionSet { baseline, avx2, avx512, avx512_bf16, amx_bf16 };
+inline constexpr std::array instruction_set_names{"baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
 inline const char* name_of(InstructionSet set) { return instruction_set_names[static_cast<size_t>(set)]; }
+
+// Whether the processor has matrix tiles for bfloat16 (AMX) and Linux lets this process use them: it
+// has to be asked once, because the tiles are 8 KiB of state per thread.
+inline bool has_tiles() {
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
 
 // Whether the processor and the operating system run what was compiled for `set`.
 inline bool processor_runs(InstructionSet set) {
@@ -50,6 +67,7 @@ inline bool processor_runs(InstructionSet set) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (set) {
+    case InstructionSet::amx_bf16: return avx512 && __builtin_cpu_supports("avx512bf16") && has_tiles();
     case InstructionSet::avx512_bf16: return avx512 && __builtin_cpu_supports("avx512bf16");
     case InstructionSet::avx512: return avx512;
     case InstructionSet::avx2: return avx2;
@@ -64,11 +82,12 @@ inline bool processor_runs(InstructionSet set) {
 inline InstructionSet instruction_set_limit() {
   static const InstructionSet limit = [] {
     const char* const name = std::getenv("NLAC_INSTRUCTION_SET");
-    if (name == nullptr || *name == '\0') return InstructionSet::avx512_bf16;
+    if (name == nullptr || *name == '\0') return InstructionSet::amx_bf16;
     for (size_t i = 0; i < instruction_set_names.size(); ++i)
       if (std::string_view(name) == instruction_set_names[i]) return static_cast<InstructionSet>(i);
-    throw std::invalid_argument("NLAC_INSTRUCTION_SET must be baseline, avx2, avx512 or avx512_bf16, not " +
-                                std::string(name));
+    throw std::invalid_argument(
+        "NLAC_INSTRUCTION_SET must be baseline, avx2, avx512, avx512_bf16 or amx_bf16, not " +
+        std::string(name));
   }();
   return limit;
 }
@@ -78,7 +97,8 @@ inline bool runs(InstructionSet set) { return set <= instruction_set_limit() && 
 
 inline InstructionSet best_instruction_set() {
   InstructionSet best = InstructionSet::baseline;
-  for (const auto set : {InstructionSet::avx2, InstructionSet::avx512, InstructionSet::avx512_bf16})
+  for (const auto set :
+       {InstructionSet::avx2, InstructionSet::avx512, InstructionSet::avx512_bf16, InstructionSet::amx_bf16})
     if (runs(set)) best = set;
   return best;
 }
@@ -91,10 +111,11 @@ inline void limit_libraries() {
   struct Names {
     const char *torch, *onednn, *mkl;
   };
-  constexpr std::array<Names, 4> names{{{"default", "SSE41", "SSE4_2"},
+  constexpr std::array<Names, 5> names{{{"default", "SSE41", "SSE4_2"},
                                         {"avx2", "AVX2", "AVX2"},
                                         {"avx512", "AVX512_CORE", "AVX512"},
-                                        {"avx512", "AVX512_CORE_BF16", "AVX512"}}};
+                                        {"avx512", "AVX512_CORE_BF16", "AVX512"},
+                                        {"avx512", "AVX512_CORE_AMX", "AVX512"}}};
   const Names& name = names[static_cast<size_t>(instruction_set_limit())];
   setenv("ATEN_CPU_CAPABILITY", name.torch, 1);
   setenv("ONEDNN_MAX_CPU_ISA", name.onednn, 1);

@@ -19,6 +19,12 @@
 // and the reference. Each of these then holds only the adapter's matrices and the heads. The same
 // is true of gradients and moments.
 //
+// With ranks (LearnerOptions::ranks) each rank has a learner of the same model and computes losses of
+// its own texts. All ranks take part in step(), and in every other call whose comment says so.
+// Gradients are summed over the ranks. With `sharding` each rank holds a part of the masters, the
+// moments and θ̄'s masters (1), and of the layers' summed gradients (2); the copies to compute with
+// are whole.
+//
 // Errors: ERR_VALUE for bad arguments, before anything is computed; ERR_CONFIG if a head is
 // missing; ERR_OUT_OF_MEMORY if the device or the host runs out. A loss call that throws after it
 // has begun drops the accumulated gradients, because it is unknown which texts they contain.
@@ -36,11 +42,14 @@
 
 #include "core/generate/engine.h"
 #include "core/loss/linear_loss.h"
+#include "core/loss/preference.h"
 #include "core/loss/soft_q.h"
 #include "core/model/adapter.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/optim/optim.h"
+#include "core/ranks/rank_group.h"
+#include "core/ranks/shard_layout.h"
 
 namespace nlac {
 
@@ -57,6 +66,9 @@ struct LearnerOptions {
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
   // Without it every parameter is trained.
   std::optional<AdapterOptions> adapter;
+  // The ranks that train together. All of them make and resume their learners at the same time.
+  std::shared_ptr<RankGroup> ranks;
+  int sharding = 0;  // with ranks: 0 (every rank holds everything), 1 or 2
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0
@@ -119,6 +131,27 @@ struct SoftQOutput {
   std::vector<float> q_losses, policy_losses, q, targets, entropies;
 };
 
+// A preferred response and a rejected one. A token counts if its weight is not 0; the weight's size
+// is not used. Each response needs such a token.
+struct PreferencePair {
+  ScoredText chosen, rejected;
+  double reference_chosen = 0, reference_rejected = 0;  // log probabilities under the reference, nats
+  double weight = 1;                                    // a pair of weight 0 has results of 0
+};
+
+// Results of one pair. Log probabilities are sums over the tokens that count; a reward is
+// beta·(log probability - reference).
+struct PreferenceOutput {
+  double loss = 0;  // unweighted
+  double chosen_log_prob = 0, rejected_log_prob = 0, chosen_reward = 0, rejected_reward = 0;
+};
+
+struct JudgedText {
+  std::vector<int64_t> prompt, response;  // both at least one id
+  double label = 0;                       // from 0 to 1: the probability that the response is good
+  double weight = 1;                      // a text of weight 0 has a loss of 0
+};
+
 class Learner {
  public:
   static std::unique_ptr<Learner> load(const std::string& path, const LearnerOptions& options);
@@ -130,6 +163,8 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
   int64_t parameters() const;            // count, the base's and heads too
   int64_t trainable_parameters() const;  // count
+  // Tensors of other parts of the model, like a vision tower, that load() or resume() left out.
+  int64_t skipped_tensors() const { return skipped_; }
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, WeightSet which,
                                        const GenerateHooks& hooks);
@@ -146,7 +181,8 @@ class Learner {
   std::vector<std::vector<float>> values(const std::vector<ScoredText>& texts);
   at::Tensor logits(const std::vector<int64_t>& ids, WeightSet which);  // [time, vocab] f32 on the CPU
 
-  // Forward and backward. Gradients of Σ_ij weight_ij loss_ij accumulate until step(). With
+  // Forward and backward. With sharding 2, all ranks make the calls with gradient, also ranks
+  // without texts. Gradients of Σ_ij weight_ij loss_ij accumulate until step(). With
   // `with_gradient` false only the losses are computed. A non-finite loss makes the gradient
   // non-finite, so that step() skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
@@ -162,18 +198,33 @@ class Learner {
   // Soft actor-critic on tokens (core/loss/soft_q.h) with targets from θ̄. Requires Heads::q. A
   // micro batch holds whole texts. Gradients accumulate as above.
   std::vector<SoftQOutput> soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
+  // The loss of preference pairs (core/loss/preference_math.h). A micro batch holds whole pairs.
+  // Gradients accumulate as above. An error names the text 2i for pair i's chosen one, 2i + 1 for
+  // the rejected one.
+  std::vector<PreferenceOutput> token_preference(const std::vector<PreferencePair>& pairs,
+                                                 const PreferenceLoss& loss, bool with_gradient);
+  // A reward model is σ(v · h), v the weight of θ's value head and h the hidden state at a
+  // response's last token. The head's bias is not used, because transformers' classifiers have
+  // none. Both require Heads::value.
+  //   rewards      the probabilities, one a text; labels and weights are not read
+  //   reward_loss  the binary cross entropy of each text, nats, unweighted. Gradients of
+  //                Σ weight·loss accumulate as above
+  std::vector<float> rewards(const std::vector<JudgedText>& texts);
+  std::vector<float> reward_loss(const std::vector<JudgedText>& texts, bool with_gradient);
   // Resets the Q heads of θ and θ̄ to θ's current policy, and clears their gradients and moments.
+  // All ranks call it.
   void reset_q_heads();
 
   // `moments` names the moments to use ("" is the default set); each name has its own, made on
-  // first use. With `target_rate`, update_target(target_rate) happens in the same pass (in a pass
-  // of its own if the step is skipped). If θ̄ does not exist yet, it starts at θ before the step.
+  // first use. With `target_rate`, update_target(target_rate) happens in the same pass (in a
+  // separate pass if the step is skipped). If θ̄ does not exist yet, it starts at θ before the step. All
+  // ranks call it.
   StepResult step(const AdamWOptions& options, const std::string& moments,
                   std::optional<double> target_rate = {});
   // Frees a set of moments. discard_gradients() drops the gradients accumulated since the last
   // step.
   void discard_moments(const std::string& moments) { moments_.erase(moments); }
-  void discard_gradients() { gradients_.reset(); }
+  void discard_gradients();
   // Drops the keys and values of finished texts, so that later generation does not depend on
   // earlier calls: in bfloat16, cache hits can change the last bits.
   void drop_caches() {
@@ -181,11 +232,15 @@ class Learner {
     target_engine_->drop_caches();
   }
 
-  void update_target(double tau);  // counts its calls; drops θ̄'s caches
+  void update_target(double tau);  // counts its calls; drops θ̄'s caches; all ranks call it
   // Returns the relative distance of θ̄ from θ over the trained parameters; 0 if θ̄ does not exist.
+  // All ranks call it.
   double target_distance();
   // Copies the current θ to the reference and replaces an earlier one.
   void keep_reference();
+  // Copies the reference to θ, which then has its precision, and drops pending gradients. Moments
+  // stay. Throws ERR_VALUE if there is no reference.
+  void restore_reference();
 
   // Writes all state to `directory`, which must exist, as bit-exact safetensors files:
   //   config.json, model.safetensors   θ with its heads; load() reads these too
@@ -201,16 +256,26 @@ class Learner {
   // exists nowhere else (from create() or from a checkpoint) is written to the checkpoint. save()
   // throws ERR_VALUE if the directory holds a whole model. resume() may omit `options.adapter`, and
   // throws ERR_CONFIG if it differs from the saved one.
+  //
+  // All ranks call save() and the exports; rank 0 writes. A checkpoint does not depend on the number
+  // of ranks or on sharding. Pending gradients are summed.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");
   // Writes the model in the learner's dtype, without heads, with an adapter merged.
   void export_huggingface(const std::string& directory);
+  // Writes the reward model as a sequence classifier of transformers. It takes the last token that is
+  // not `pad_token_id`, which therefore must not end a response; -1 is none.
+  void export_reward_model(const std::string& directory, int64_t pad_token_id);
   // Writes the adapter alone, as peft loads it; `base` names its model. ERR_VALUE without an
   // adapter.
   void export_adapter(const std::string& directory, const std::string& base);
 
-  // For tests and diagnosis. Null: not allocated yet.
+  // The float32 masters of all ranks, on rank 0; nothing on the others. All ranks call them.
+  std::optional<Weights> whole_masters() const;
+  std::optional<Weights> whole_target_masters() const;
+
+  // For tests and diagnosis. Null: not allocated yet. With sharding, masters() has shapes only.
   const Weights& masters() const { return master_; }
   // The model without its adapter. Null: there is none.
   const Weights* base() const { return base_ ? &*base_ : nullptr; }
@@ -237,6 +302,40 @@ class Learner {
   TargetUpdate target_update(double tau);  // tensors of an update of θ̄; allocates θ̄
   void target_moved();
   Weights& make_gradients();
+
+  // learner/sharding.cc
+  struct Shards;
+  // A weight set's trained parameters, cut as this rank holds them.
+  struct Held {
+    std::vector<at::Tensor> masters, compute;
+  };
+  void shard();                            // called by the constructor
+  Weights on_units(Units& units) const;    // new trained parameters in the learner's type, as views
+  void set_masters(const Weights& whole);  // with sharding
+  void make_sharded_target();
+  void set_target_masters(const Weights& whole);  // with sharding
+  Held held(WeightSet which) const;
+  void collect(WeightSet which);  // after an update: completes what computes, from all ranks
+  SumOverRanks sum_over_ranks() const;
+  bool writes() const;                                      // whether this rank writes files
+  std::optional<Weights> gathered(const Units& own) const;  // on the CPU of rank 0
+  AdamWMoments whole_moments(const AdamWMoments& moments) const;
+  void set_moments(AdamWMoments& moments, const AdamWMoments& whole) const;
+  void make_sharded_gradients();
+  // With sharding 2, ranks exchange the gradients of each layer after its backward pass, as often
+  // as the rank with the most micro batches does. A rank that has fewer, or fails, sends zeros.
+  int64_t begin_exchanges(int64_t batches);  // returns the number of rounds
+  void exchange_layer(size_t layer);
+  void complete_exchanges(int64_t rounds);
+  void abandon_exchanges(int64_t rounds) noexcept;
+  std::vector<at::Tensor> summed_gradients();  // this rank's pieces of the sum over all ranks
+  void clear_gradients();                      // after a step
+  // Sums pending gradients over the ranks and moves the sum to rank 0, which returns it; the others
+  // return it too or nothing. Nothing if there are none.
+  std::optional<Weights> pending_gradients();
+  void set_pending_gradients(const Weights& whole);
+  void reset_sharded_q_heads();
+
   // Checks a call's texts. zeros_for() returns lists of 0 as long as their responses.
   std::vector<Text> checked(const std::vector<ScoredText>& texts) const;
   Text checked(size_t index, const ScoredText& text) const;
@@ -246,6 +345,11 @@ class Learner {
   void score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
              bool with_gradient, const Loss& loss);
   at::Tensor predicted_values(const Rows& rows) const;  // [rows] f32
+  // The texts whose only row is the state after the response. `extended` owns what they point to.
+  std::vector<Text> last_states(const std::vector<JudgedText>& texts,
+                                std::vector<std::vector<int64_t>>& extended) const;
+  at::Tensor reward_logits(const Rows& rows) const;  // [rows] f32
+  Weights merged(const Weights& masters) const;      // or the base with the adapter merged
   // The value part of token_surrogate, all [rows] f32. Adds the value head's gradient.
   LossResult value_loss(const Rows& rows, const at::Tensor& values, const at::Tensor& returns,
                         const at::Tensor& old_values, const ValueOptions& options);
@@ -255,15 +359,17 @@ class Learner {
   Decoder decoder_;
   std::optional<Weights> base_;  // dtype; with an adapter
   std::string base_checksum_;    // of the files that the base was loaded from; "" after create()
-  Weights master_;               // f32, what is trained
+  Weights master_;               // f32, what is trained; with sharding meta tensors
   Weights online_;               // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;
   std::optional<Weights> reference_;  // dtype
   std::optional<Weights> gradients_;  // f32
   std::map<std::string, AdamWMoments> moments_;
+  int64_t skipped_ = 0;
   int64_t target_updates_ = 0;
   bool moved_ = false;  // whether a step has changed θ
   std::unique_ptr<Engine> online_engine_, target_engine_;
+  std::shared_ptr<Shards> shards_;  // with sharding
 };
 
 }  // namespace nlac

@@ -9,7 +9,11 @@ export const oneWorld =
 
 /** For comparisons of NLAC with other methods. */
 export const besideTheReward =
-  "Beyond the reward, NLAC reads the desk's replies, which name the right action after a mistake, and every update rehearses 8 labelled samples of synthetic errands. RFT, PPO, GRPO and SAC learn from the reward alone; hindsight imitates the action that the replies name, read by a line of code.";
+  "Beyond the reward, NLAC reads the desk's replies, which name the right action after a mistake, and every update rehearses 8 labelled samples of synthetic errands. Monte-Carlo values and the critiques of Critique-GRPO read the same replies. RFT, PPO, GRPO, SAC and ArCHer learn from the reward alone; hindsight imitates the action that the replies name, read by a line of code.";
+
+/** For comparisons with HOPE. */
+export const knowsTheOrder =
+  "HOPE's proposals, and those that leap imitates, are written by code that knows the hidden order: in the paper GPT-4o reads the secret and writes them. No other method is told more than its own episodes.";
 
 export const cost =
   "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See generated tokens, gradient tokens and the curves by tokens.";

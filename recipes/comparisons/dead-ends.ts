@@ -5,13 +5,13 @@
  * desk's replies, and so also clones items that were accepted by mistake.
  */
 import { defineComparison } from "nlac/compare";
-import { besideTheReward, cost, lostOver, oneWorld } from "./_notes.ts";
+import { besideTheReward, cost, knowsTheOrder, lostOver, oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "dead-ends",
   description:
     "bootstrapped futures on errands with dead ends: five seeds each, half a million parameters, on the CPU",
-  notes: [besideTheReward, lostOver, cost, oneWorld],
+  notes: [besideTheReward, knowsTheOrder, lostOver, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {
@@ -21,7 +21,11 @@ export default defineComparison({
   methods: [
     { name: "successor", recipe: "errands", set: { config: { bootstrap: "successor" } } },
     { name: "request", recipe: "errands", set: { config: { bootstrap: "request" } } },
+    { name: "monte-carlo", recipe: "errands-monte-carlo" },
     { name: "none", recipe: "errands", set: { config: { bootstrap: "none" } } },
+    { name: "critique-grpo", recipe: "errands-critique-grpo" },
+    { name: "archer", recipe: "errands-archer" },
     { name: "hindsight", recipe: "errands-hindsight" },
+    { name: "hope", recipe: "hope/errands", set: { config: { evaluation: { every: 1 } } } },
   ],
 });

@@ -1,16 +1,16 @@
 /**
  * NLAC and other methods on eight errands, from the same base model and at the same number of
- * environment steps: the paper's baselines, and imitation of the actions that the desk's replies
- * name.
+ * environment steps: the paper's baselines, the methods nearest to NLAC, and imitation of the
+ * actions that the desk's replies name.
  */
 import { defineComparison } from "nlac/compare";
-import { besideTheReward, cost, oneWorld } from "./_notes.ts";
+import { besideTheReward, cost, knowsTheOrder, oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "errands",
   description:
-    "NLAC and five other methods on eight errands: five seeds each, half a million parameters, on the CPU",
-  notes: [besideTheReward, cost, oneWorld],
+    "NLAC and ten other methods on eight errands: five seeds each, half a million parameters, on the CPU",
+  notes: [besideTheReward, knowsTheOrder, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {
@@ -22,10 +22,19 @@ export default defineComparison({
   },
   methods: [
     { name: "nlac", recipe: "errands" },
+    { name: "monte-carlo", recipe: "errands-monte-carlo" },
     { name: "hindsight", recipe: "errands-hindsight" },
     { name: "rft", recipe: "errands-rft" },
     { name: "grpo", recipe: "errands-grpo" },
+    {
+      name: "grpo-turn",
+      recipe: "errands-grpo",
+      set: { config: { credit: "turn", discount: 0.9 } },
+    },
+    { name: "critique-grpo", recipe: "errands-critique-grpo" },
     { name: "ppo", recipe: "errands-ppo" },
+    { name: "archer", recipe: "errands-archer" },
     { name: "sac", recipe: "errands-sac" },
+    { name: "hope", recipe: "hope/errands", set: { config: { evaluation: { every: 1 } } } },
   ],
 });

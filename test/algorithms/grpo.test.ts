@@ -1,12 +1,9 @@
 import { describe, expect, test } from "vitest";
-import {
-  type GrpoConfigInput,
-  groupAdvantages,
-  grpoConfig,
-  tokenWeights,
-  trainGrpo,
-} from "../../lib/algorithms/grpo.ts";
+import { type GrpoConfigInput, grpoConfig, trainGrpo } from "../../lib/algorithms/grpo.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
+import { deviation, mean } from "../../lib/statistics/mean.ts";
+import { groupAdvantages } from "../../lib/training/group-advantages.ts";
+import { returnsFrom } from "../../lib/training/returns.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { entropy, ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -42,6 +39,7 @@ describe("the configuration", () => {
       groupSize: 4,
       epochs: 1,
       advantage: "std",
+      credit: "episode",
       normalization: "sequence",
       clipLow: 0.2,
       clipHigh: 0.2,
@@ -59,56 +57,6 @@ describe("the configuration", () => {
     await expect(train({ futures: 2 } as never)).rejects.toThrow(/futures/);
     await expect(train({ actionTemperature: 0 })).rejects.toThrow(/actionTemperature/);
   });
-});
-
-describe("advantages of a group", () => {
-  const rewards = [1, 0, 0.5, 0];
-
-  test("std: deviation from the mean in units of the sample's standard deviation", () => {
-    const deviation = Math.sqrt((0.625 ** 2 + 2 * 0.375 ** 2 + 0.125 ** 2) / 3);
-    const expected = [0.625, -0.375, 0.125, -0.375].map((away) => away / (deviation + 1e-4));
-    for (const [i, advantage] of groupAdvantages(rewards, "std").entries())
-      expect(advantage).toBeCloseTo(expected[i]!, 12);
-  });
-
-  test("mean-only: difference from the mean", () => {
-    expect(groupAdvantages(rewards, "mean-only")).toEqual([0.625, -0.375, 0.125, -0.375]);
-  });
-
-  test("leave-one-out: difference from the mean of the others", () => {
-    const expected = rewards.map((reward, i) => reward - sum(rewards.filter((_, j) => j !== i)) / 3);
-    for (const [i, advantage] of groupAdvantages(rewards, "leave-one-out").entries())
-      expect(advantage).toBeCloseTo(expected[i]!, 12);
-  });
-
-  test.each(["std", "mean-only", "leave-one-out"] as const)(
-    "%s: 0 without another episode to compare with",
-    (kind) => {
-      expect(groupAdvantages([1, 1, 1], kind)).toEqual([0, 0, 0]);
-      expect(groupAdvantages([1], kind)).toEqual([0]);
-      expect(groupAdvantages([], kind)).toEqual([]);
-    },
-  );
-});
-
-test("token weights: equal per episode, equal per token, or by the most tokens possible", () => {
-  const masks = [
-    [1, 0, 1, 1],
-    [1, 0, 0],
-  ];
-  const third = 1 / 6;
-  expect(tokenWeights(masks, "sequence", 10)).toEqual([
-    [third, 0, third, third],
-    [1 / 2, 0, 0],
-  ]);
-  expect(tokenWeights(masks, "token", 10)).toEqual([
-    [1 / 4, 0, 1 / 4, 1 / 4],
-    [1 / 4, 0, 0],
-  ]);
-  expect(tokenWeights(masks, "constant", 10)).toEqual([
-    [1 / 20, 0, 1 / 20, 1 / 20],
-    [1 / 20, 0, 0],
-  ]);
 });
 
 describe("an iteration", () => {
@@ -187,6 +135,88 @@ describe("an iteration", () => {
     const { result, model: untouched } = await train({}, environment);
     expect(result).toMatchObject({ updates: 2, episodes: 16, environmentSteps: 0 });
     expect(untouched.events).toEqual([]);
+  });
+});
+
+describe("credit per turn", () => {
+  const turn = (reward: number) => ({ reward });
+  const returns = (rewards: number[], total: number, discount: number) =>
+    returnsFrom({ turns: rewards.map(turn), reward: total } as never, discount);
+
+  test("a return is the discounted sum of the rewards from its turn on", () => {
+    expect(returns([1, 2, 4], 7, 1)).toEqual([7, 6, 4]);
+    expect(returns([1, 2, 4], 7, 0.5)).toEqual([3, 4, 4]);
+    expect(returns([1, 2, 4], 7, 0)).toEqual([1, 2, 4]);
+    // An episode that was cut short counts with a cost that no turn has.
+    expect(returns([1, 2], -5, 0.5)).toEqual([-2, -6]);
+  });
+
+  /** Pays for the first right word only, at any turn, and goes on to its turn limit. */
+  function paying() {
+    const environment = errandEnvironment({ turns: 3 });
+    const { start } = environment;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      let turns = 0;
+      return {
+        ...episode,
+        step: async (action) => {
+          const result = await episode.step(action);
+          return { ...result, reward: result.reward + 0.25 * turns++ };
+        },
+      };
+    };
+    return environment;
+  }
+
+  test.each(["turn", "turn-batch"] as const)("%s: advantages equal an independent count", async (credit) => {
+    const config = { iterations: 1, credit, discount: 0.5, advantage: "mean-only" } as const;
+    const { model, run } = await train(config, paying());
+    const groups = [run.trajectories.slice(0, 4), run.trajectories.slice(4)];
+    const expected = run.trajectories.map(() => [] as number[]);
+    for (const [g, group] of groups.entries()) {
+      for (let j = 0; j < 3; j++) {
+        const reached = group.filter(({ turns }) => turns.length > j);
+        const g_j = reached.map(({ turns }) =>
+          turns.slice(j).reduce((total, { reward }, l) => total + 0.5 ** l * reward, 0),
+        );
+        for (const [i, trajectory] of reached.entries())
+          expected[4 * g + group.indexOf(trajectory)]!.push(reached.length < 2 ? 0 : g_j[i]! - mean(g_j));
+      }
+    }
+    const all = expected.flat();
+    const whole = credit === "turn-batch";
+    const [centre, scale] = whole ? [mean(all), deviation(all) + 1e-4] : [0, 1];
+    expect(new Set(all).size).toBeGreaterThan(3);
+    for (const { prompt, response, advantages, weight } of model.surrogates.flatMap((call) => call.texts)) {
+      const i = run.trajectories.findIndex(({ conversation }) =>
+        String(conversation.tokens).startsWith(String([...prompt, ...response])),
+      );
+      // One advantage per run of the policy's tokens.
+      const runs: number[] = [];
+      for (const [t, share] of (weight as number[]).entries()) {
+        if (share === 0) continue;
+        if (t === 0 || (weight as number[])[t - 1] === 0) runs.push(advantages[t]!);
+        else expect(advantages[t]).toBe(runs.at(-1));
+      }
+      expect(runs).toHaveLength(expected[i]!.length);
+      for (const [j, one] of runs.entries()) expect(one).toBeCloseTo((expected[i]![j]! - centre) / scale, 9);
+    }
+  });
+
+  test("with the reward at the end and episodes of equal length it is credit per episode", async () => {
+    const environment = () => errandEnvironment({ turns: 2 });
+    const flat = await train({ iterations: 1 }, environment());
+    const turns = await train({ iterations: 1, credit: "turn" }, environment());
+    const advantagesOf = ({ model }: typeof flat) =>
+      model.surrogates.flatMap(({ texts }) =>
+        texts.map(({ advantages, weight }) =>
+          Array.from(advantages).filter((_, t) => (weight as number[])[t]! > 0),
+        ),
+      );
+    expect(turns.run.trajectories.every(({ turns }) => turns.length === 2)).toBe(true);
+    expect(advantagesOf(turns)).toEqual(advantagesOf(flat));
+    expect(turns.run.samples[0]!.facts.advantages).toMatch(/^-?\d\.\d{3} -?\d\.\d{3}$/);
   });
 });
 

@@ -546,7 +546,8 @@ describe("recorded episodes", () => {
       expect(result).toMatchObject({ updates: 6, episodes: 0, environmentSteps: 0 });
       expect(run.trajectories.map(({ id }) => id)).toEqual([0, 1, 2]);
       expect(new Set(run.samples.map(({ trajectory }) => trajectory))).toEqual(new Set([0, 1, 2]));
-      for (const { texts } of run.samples) expect(texts.action).toContain("lamp");
+      for (const { trajectory, turn } of run.samples)
+        expect(run.trajectories[trajectory]!.turns[turn!]!.text).toContain("lamp");
     });
   });
 

@@ -42,6 +42,30 @@ test("defaults are the paper's, and unknown keys are errors", async () => {
   await expect(train({ targetRate: 0.1 } as never)).rejects.toThrow(/targetRate/);
 });
 
+test("restart begins each iteration's updates at the initial weights, with the buffer so far", async () => {
+  const model = new ScriptedPolicy(luckyReply(() => 0.5));
+  const initial = model.theta;
+  const thetas: number[] = [];
+  const { step } = model;
+  model.step = async (options) => {
+    thetas.push(model.theta);
+    const result = await step.call(model, options);
+    model.theta += 1;
+    return result;
+  };
+  const { rounds } = await train({ iterations: 3, restart: true }, undefined, model);
+  expect(thetas).toHaveLength(6);
+  for (const [i, theta] of thetas.entries()) {
+    if (i % 2 === 0) expect(theta).toBe(initial);
+    else expect(theta).not.toBe(initial);
+  }
+  expect(rounds[2]!["buffer/actions"]).toBeGreaterThan(rounds[0]!["buffer/actions"]!);
+  const plain = Object.assign(new ScriptedPolicy(luckyReply(() => 0.5)), { restoreReference: undefined });
+  await expect(train({ restart: true }, undefined, plain as never)).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+  });
+});
+
 describe("the buffer", () => {
   test("holds only the actions of successful episodes, each trained on after its own state", async () => {
     const { texts, run, rounds } = await train({ batchSize: 200 });

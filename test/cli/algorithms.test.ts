@@ -21,7 +21,9 @@ const base = join(root, "base");
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 const set = (fields: Record<string, unknown>) =>
-  Object.entries(fields).flatMap(([field, value]) => ["--set", `${field}=${JSON.stringify(value)}`]);
+  Object.entries(fields)
+    .filter(([, value]) => value !== undefined)
+    .flatMap(([field, value]) => ["--set", `${field}=${JSON.stringify(value)}`]);
 
 const warmup = { "warmup.steps": 3, "warmup.batchSize": 8, "warmup.episodes": 2 };
 
@@ -45,6 +47,15 @@ describe.each([
   ["grpo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
   ["ppo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
   ["sac", { "config.updatesPerIteration": 2, "config.batchSize": 3 }, "loss/q"],
+  ["critique-grpo", { "config.epochs": 1, "config.batchSize": 3 }, "loss/policy"],
+  [
+    "archer",
+    {
+      ...{ "config.criticUpdatesPerIteration": 1, "config.policyUpdatesPerIteration": 1 },
+      ...{ "config.criticIterations": 0, "config.batchSize": 3 },
+    },
+    "loss/critic",
+  ],
 ])("a run of %s", (name, fields, loss) => {
   const run = join(root, name);
 
@@ -100,6 +111,27 @@ describe.each([
   ["grpo", "errands-grpo", { "config.batchSize": 4 }],
   ["ppo", "errands-ppo", { "config.batchSize": 4 }],
   ["sac", "errands-sac", { "config.updatesPerIteration": 2, "config.batchSize": 3 }],
+  ["critique-grpo", "errands-critique-grpo", { "config.batchSize": 3 }],
+  [
+    "archer",
+    "errands-archer",
+    {
+      ...{ "config.criticUpdatesPerIteration": 2, "config.policyUpdatesPerIteration": 1 },
+      ...{ "config.criticIterations": 0, "config.batchSize": 3 },
+    },
+  ],
+  [
+    "hope",
+    "hope/errands",
+    {
+      ...{
+        "config.episodesPerIteration": undefined,
+        "config.episodesPerTask": 2,
+        "config.branchedEpisodes": 1,
+      },
+      ...{ "config.rewardBatchSize": 16, "config.batchSize": 16, "config.proposalShare": 0.5 },
+    },
+  ],
 ] as [string, string, Record<string, unknown>][])("a run of %s", (name, recipe, fields) => {
   const run = join(root, `${name}-costs`);
 
@@ -109,7 +141,8 @@ describe.each([
     const rows = [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))].map(({ values }) => values);
     // What the policy wrote in the episodes, counted from their conversations.
     const episodes = [...readRecords<EpisodeRecord>(join(run, "trajectories.jsonl"))];
-    const written = episodes.reduce((sum, episode) => sum + figuresOf(episode).tokens, 0);
+    const played = episodes.filter(({ branch }) => branch === undefined);
+    const written = played.reduce((sum, episode) => sum + figuresOf(episode).tokens, 0);
     expect(written).toBeGreaterThan(0);
     expect(rows.flatMap((values) => values["rollout/tokens"] ?? [])).toEqual([written]);
     // Every update says how many tokens had a gradient: the sum of those of its losses.
@@ -125,6 +158,8 @@ describe.each([
       "tokens/nll",
       "tokens/policy",
       "tokens/actions",
+      "tokens/values",
+      "tokens/preference",
     ];
     for (const values of updates) {
       const sum = losses.reduce((total, key) => total + (values[key] ?? 0), 0);
@@ -134,7 +169,17 @@ describe.each([
     const figures = readFigures(run, 1000);
     const generated = rows.reduce((sum, values) => sum + (values["tokens/generated"] ?? 0), 0);
     expect(figures.generatedTokens).toBe(written + generated);
-    expect(generated > 0).toBe(name === "nlac");
+    expect(generated > 0).toBe(["nlac", "critique-grpo", "archer", "hope"].includes(name));
+    // Of branches only what follows their own action is generated: the environment's code proposes.
+    const branched = rows.find((values) => "branches/played" in values)?.["tokens/generated"] ?? 0;
+    const followed = episodes
+      .filter(({ branch }) => branch !== undefined)
+      .map(
+        (episode) => figuresOf({ ...episode, turns: episode.turns.slice(episode.branch!.turn + 1) }).tokens,
+      )
+      .reduce((sum, tokens) => sum + tokens, 0);
+    expect(branched).toBe(followed);
+    expect(followed > 0).toBe(name === "hope");
 
     const build = describeBuild("cpu");
     expect(build.core).toMatch(/^[\da-f]{12}$/);

@@ -297,6 +297,10 @@ describe("commands on a trained run", () => {
     expect((await nlac("export", adapted, merged)).code).toBe(0);
     expect((await nlac("generate", merged, "Hi", "--max-new-tokens", "1", "--json")).code).toBe(0);
     expect((await nlac("export", "--adapter", run, join(root, "none"))).errors).toContain("no adapter");
+    const rewardModel = await nlac("export", "--reward-model", run, join(root, "none"));
+    expect(rewardModel.errors).toContain('heads "value"');
+    const both = await nlac("export", "--reward-model", "--adapter", adapted, join(root, "both"));
+    expect(both.errors).toContain("cannot be used with");
 
     const onTop = await nlac("train", recipe, "--set", `model=${adapted}`, "--run", join(root, "on-top"));
     expect(onTop.errors).toContain("export the merged model");
@@ -360,6 +364,8 @@ test("missing tasks or files are reported before the model is resolved", async (
     ["ERR_CONFIG", "bare has no scripted episodes", "warmup.steps=1"],
     ["ERR_CONFIG", "bare has no scripted episodes", "config.rehearsal=1"],
     ["ERR_CONFIG", "in hindsight", "algorithm=rft", "config.imitate=hindsight"],
+    ["ERR_CONFIG", "bare has no tasks to test on.", "algorithm=hope", "config.rewardEvaluation.episodes=1"],
+    ["ERR_CONFIG", "bare proposes no actions", "algorithm=hope", "config.proposer=environment"],
     ["ERR_IO", join(root, "none.jsonl"), `config.recorded=["${join(root, "none.jsonl")}"]`],
     ["ERR_MODEL_NOT_FOUND", "no-such-model", "config.evaluation.split=train"],
   ];

@@ -85,7 +85,7 @@ test("SIGTERM stops the runs at a safe point, and the output says how to continu
   expect(ran.errors).toMatch(/^nlac, seed 0 +stopped/m);
   expect(ran.errors).toContain(`Continue: nlac compare ${out} --resume\n`);
   expect(ran.output).toContain(
-    "Not finished, and therefore not counted: nlac, seed 0 (stopped), broken, seed 0 (waiting).",
+    "Not finished, and therefore not counted: 1 stopped (nlac, seed 0), 1 waiting (broken, seed 0).",
   );
   expect(ran.code).toBe(0);
   expect(process.listenerCount("SIGTERM")).toBe(listeners);

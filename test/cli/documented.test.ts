@@ -33,8 +33,8 @@ function wordsOf(line: string): string[] {
 
 afterEach(() => vi.restoreAllMocks());
 
-test("every command that the pages show is one that nlac takes", async () => {
-  // Parsed as ever, and then nothing is done.
+test("nlac accepts every command that the pages show", async () => {
+  // Commands are parsed but not run.
   const action = Command.prototype.action;
   vi.spyOn(Command.prototype, "action").mockImplementation(function (this: Command) {
     return action.call(this, () => {});

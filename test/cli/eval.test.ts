@@ -151,7 +151,7 @@ describe("a service that plays", () => {
       errors += text;
     });
     const lines = () => (existsSync(record) ? readFileSync(record, "utf8").split("\n").length - 1 : 0);
-    await vi.waitFor(() => expect(lines()).toBeGreaterThan(2), { timeout: 60_000, interval: 10 });
+    await vi.waitFor(() => expect(lines()).toBeGreaterThan(2), { timeout: 240_000, interval: 10 });
     child.kill("SIGINT");
     const code = await new Promise((resolve) => child.on("close", resolve));
     expect(code).toBe(130);
@@ -180,7 +180,7 @@ describe("a service that plays", () => {
     expect(other.errors).toContain("ERR_CONFIG");
     expect(readFileSync(record)).toEqual(before);
     expect((await nlac("eval", ...settings, "--record", record)).errors).toContain("--resume");
-  }, 120_000);
+  }, 300_000);
 
   test("episodes that a fault ended are played again", async () => {
     const whole = await json(...settings);

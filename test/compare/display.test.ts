@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { RunsDisplay } from "../../lib/compare/display.ts";
+import { makeReport } from "../../lib/compare/report.ts";
 import type { ComparedRun } from "../../lib/compare/schedule.ts";
-import { learningRows, writeRun } from "../support/comparison.ts";
+import { comparisonOf, learningRows, writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "performance"] }));
@@ -26,17 +27,17 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     const display = new RunsDisplay(runs, () => 1000, stream);
     Object.assign(run!, { state: "running", started: performance.now() });
     display.changed(run!);
-    expect(stream.written).toEqual([`nlac, seed 0  running   ${"░".repeat(16)}  0/1,000 steps  0s gone\n`]);
+    expect(stream.written).toEqual([`nlac, seed 0  running   0s  ${"░".repeat(16)}  0/1,000 steps\n`]);
     writeRun(run!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
     vi.advanceTimersByTime(61_000);
     expect(stream.written).toHaveLength(2);
     expect(stream.written[1]).toMatch(
-      /^nlac, seed 0 {2}running {3}█{8}░{8} {2}500\/1,000 steps {2}success 0\.\d\d {2}1m00s gone {2}1m00s left\n$/,
+      /^nlac, seed 0 {2}running {3}1m00s, 1m00s left {2}█{8}░{8} {2}500\/1,000 steps {2}success 0\.\d\d\n$/,
     );
     Object.assign(run!, { state: "failed", started: undefined });
     run!.outcome = { state: "failed", reason: "ERR_NOT_FINITE: ten", seconds: 75, peakBytes: null };
     display.changed(run!);
-    expect(stream.written[2]).toMatch(/failed .+ 1m15s {2}ERR_NOT_FINITE: ten\n$/);
+    expect(stream.written[2]).toMatch(/failed {4}1m15s .+ {2}ERR_NOT_FINITE: ten\n$/);
     display.end();
     vi.advanceTimersByTime(300_000);
     expect(stream.written).toHaveLength(3);
@@ -63,5 +64,48 @@ test("at a terminal: a line a run, renewed in place, as many and as long as ther
     stream.written.length = 0;
     display.note("stopping");
     expect(stream.written[0]).toBe("\r\x1b[4A\x1b[0Jstopping\n");
+    display.end();
+  }));
+
+test("a run that exceeds its steps is shown at them, with the report's success and no remaining time", () =>
+  inDirectory((directory) => {
+    const runs = waiting(directory, 1);
+    const [run] = runs;
+    const stream = screen({ isTTY: false });
+    const display = new RunsDisplay(runs, () => 400, stream);
+    Object.assign(run!, { state: "running", started: performance.now() });
+    display.changed(run!);
+    const row = (step: number, success: number, steps: number) => ({
+      step,
+      values: { "eval/success": success, environment_steps: steps },
+    });
+    writeRun(run!.path, [row(0, 0, 0), row(4, 0.1, 320), row(8, 0.71, 480)]);
+    vi.advanceTimersByTime(61_000);
+    expect(stream.written[1]).toBe(
+      `nlac, seed 0  running   1m00s, finishing  ${"█".repeat(16)}  400/400 steps  success 0.41\n`,
+    );
+    const comparison = comparisonOf({
+      environmentSteps: 400,
+      seeds: [0],
+      methods: [{ name: "nlac", recipe: "errands" }],
+    });
+    run!.state = "finished";
+    expect(makeReport(comparison, runs).runs[0]!.success!.toFixed(2)).toBe("0.41");
+    display.end();
+  }));
+
+test("at 80 columns a line keeps the time and the success", () =>
+  inDirectory((directory) => {
+    const runs = waiting(directory, 1).map((run) => ({ ...run, method: "errands-hindsight" }));
+    const stream = screen({ isTTY: true, columns: 80 });
+    const display = new RunsDisplay(runs, () => 1000, stream);
+    Object.assign(runs[0]!, { state: "running", started: performance.now() - 283_000 });
+    writeRun(runs[0]!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
+    display.changed(runs[0]!);
+    const line = stream.written.at(-1)!;
+    expect(line.length).toBeLessThan(80);
+    expect(line).toMatch(
+      /^errands-hindsight, seed 0 {2}running {3}4m43s.*500\/1,000 steps {2}success 0\.\d\d$/,
+    );
     display.end();
   }));

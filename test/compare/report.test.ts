@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { renderCurves, spread } from "../../lib/compare/chart.ts";
+import { colours, renderCurves, spread } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
 import { makeReport } from "../../lib/compare/report.ts";
@@ -211,7 +211,7 @@ test("a run that failed, ended short or is not over is shown as such", () =>
       "nlac, seed 1 failed after 500 steps: ERR_NOT_FINITE: ten steps. Its last success counts from there on.",
       "grpo, seed 0 failed after 0 steps: ERR_NOT_FINITE: ten steps. It was never measured, and does not count.",
       "nlac, seed 2 ended after 800 steps: its last success counts from there on.",
-      "Not finished, and therefore not counted: nlac, seed 3 (stopped), grpo, seed 1 (waiting), grpo, seed 2 (waiting), grpo, seed 3 (waiting).",
+      "Not finished, and therefore not counted: 1 stopped (nlac, seed 3), 3 waiting.",
     ]);
     for (const shown of [renderMarkdown(report), renderPage(report)])
       for (const note of notes(report)) expect(shown).toContain(note);
@@ -266,4 +266,135 @@ test("labels keep their order and do not overlap", () => {
     if (i > 0) expect(height - sorted[i - 1]!).toBeGreaterThanOrEqual(22);
   // At the lower edge they give way upwards.
   expect(Math.max(...spread([468, 468, 467]))).toBe(468);
+});
+
+test("a table that is too wide continues below, with the names of the methods", () => {
+  const table = {
+    headings: ["method", "success", "tokens", "time"],
+    rows: [
+      ["nlac", "0.71 [0.64, 0.77]", "553,884", "6m50s"],
+      ["grpo", "0.31 [0.20, 0.40]", "1,553,884", "12m00s"],
+    ],
+  };
+  expect(renderText(table).split("\n")).toHaveLength(3);
+  const lines = renderText(table, 40).split("\n");
+  expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(40);
+  expect(lines).toEqual([
+    "method            success     tokens",
+    "nlac    0.71 [0.64, 0.77]    553,884",
+    "grpo    0.31 [0.20, 0.40]  1,553,884",
+    "",
+    "method    time",
+    "nlac     6m50s",
+    "grpo    12m00s",
+  ]);
+  // A column that does not fit at all stands beside the names nevertheless.
+  expect(renderText(table, 10).match(/^method/gm)).toHaveLength(3);
+});
+
+test("a chart of a partial comparison says how many seeds its lines are means of", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0, 1, 2, 3, 4] });
+    const text = (finished: number) => {
+      const root = join(directory, String(finished));
+      writeRuns({ ...comparison, seeds: comparison.seeds.slice(0, finished) }, root);
+      return /Lines: interquartile mean of (.*?)\. Bands/.exec(renderCurves(reportOn(comparison, root)))![1];
+    };
+    expect(text(1)).toBe("1 of 5 seeds");
+    expect(text(5)).toBe("5 seeds");
+  }));
+
+/** OKLab of a colour as seen with `vision`, a matrix on linear RGB (Machado et al., 2009). */
+function seen(colour: string, vision: readonly (readonly number[])[]): number[] {
+  const linear = [1, 3, 5].map((i) => {
+    const share = Number.parseInt(colour.slice(i, i + 2), 16) / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  const times = (matrix: readonly (readonly number[])[], vector: readonly number[]) =>
+    matrix.map((row) => row.reduce((sum, value, i) => sum + value * vector[i]!, 0));
+  const cones = times(
+    [
+      [0.4122214708, 0.5363325363, 0.0514459929],
+      [0.2119034982, 0.6806995451, 0.1073969566],
+      [0.0883024619, 0.2817188376, 0.6299787005],
+    ],
+    times(vision, linear).map((value) => Math.max(0, value)),
+  ).map(Math.cbrt);
+  return times(
+    [
+      [0.2104542553, 0.793617785, -0.0040720468],
+      [1.9779984951, -2.428592205, 0.4505937099],
+      [0.0259040371, 0.7827717662, -0.808675766],
+    ],
+    cones,
+  );
+}
+
+test.each([
+  [
+    "light",
+    "full",
+    [
+      [1, 0, 0],
+      [0, 1, 0],
+      [0, 0, 1],
+    ],
+    0.15,
+  ],
+  [
+    "dark",
+    "full",
+    [
+      [1, 0, 0],
+      [0, 1, 0],
+      [0, 0, 1],
+    ],
+    0.15,
+  ],
+  [
+    "light",
+    "no red cones",
+    [
+      [0.152286, 1.052583, -0.204868],
+      [0.114503, 0.786281, 0.099216],
+      [-0.003882, -0.048116, 1.051998],
+    ],
+    0.1,
+  ],
+  [
+    "dark",
+    "no red cones",
+    [
+      [0.152286, 1.052583, -0.204868],
+      [0.114503, 0.786281, 0.099216],
+      [-0.003882, -0.048116, 1.051998],
+    ],
+    0.1,
+  ],
+  [
+    "light",
+    "no green cones",
+    [
+      [0.367322, 0.860646, -0.227968],
+      [0.280085, 0.672501, 0.047413],
+      [-0.01182, 0.04294, 0.968881],
+    ],
+    0.1,
+  ],
+  [
+    "dark",
+    "no green cones",
+    [
+      [0.367322, 0.860646, -0.227968],
+      [0.280085, 0.672501, 0.047413],
+      [-0.01182, 0.04294, 0.968881],
+    ],
+    0.1,
+  ],
+] as const)("no two lines have similar colours: %s theme, %s", (theme, _, vision, least) => {
+  const places = colours[theme].map((colour) => seen(colour, vision));
+  const distances = places.flatMap((a, i) =>
+    places.slice(i + 1).map((b) => Math.hypot(...a.map((value, j) => value - b[j]!))),
+  );
+  expect(Math.min(...distances)).toBeGreaterThan(least);
 });

@@ -3,7 +3,9 @@ import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js";
+import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { tool as aiTool, jsonSchema } from "ai";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
@@ -153,6 +155,22 @@ describe("mcpTools", () => {
       code: "ERR_ENVIRONMENT",
       message: expect.stringMatching(/The MCP server ".*(program|process|127|node).*" cannot be used/),
     });
+  });
+
+  it("a server that does not list its tools, or never answers, is an error with a code", async () => {
+    const [near, far] = InMemoryTransport.createLinkedPair();
+    const silent = new Client({ name: "test", version: "1" });
+    const server = new McpServer({ name: "silent", version: "1" });
+    server.server.registerCapabilities({ tools: {} });
+    server.server.setRequestHandler(ListToolsRequestSchema, () => new Promise(() => {}));
+    await Promise.all([server.connect(far), silent.connect(near)]);
+    opened.push(silent);
+    await expect(mcpTools(silent, { timeout: 50 })).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: expect.stringMatching(/does not list its tools: .*timed out/),
+    });
+    await silent.close();
+    await expect(mcpTools(silent)).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
   });
 
   it("a misbehaving server is not trusted", async () => {

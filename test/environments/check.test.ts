@@ -26,6 +26,10 @@ function sample(fault?: string): Environment<string> {
           info: {},
         };
       },
+      privileged: () => ({
+        secret: "key",
+        ...(fault === "secret alone" ? {} : { hidden: fault === "hides nothing" ? [[]] : ["keys"] }),
+      }),
       async close() {},
     };
   };
@@ -64,6 +68,8 @@ describe("checkEnvironment", () => {
     ["splits overlap", /in both splits/],
     ["no tasks", /no tasks/],
     ["ids clash", /same id/],
+    ["secret alone", /does not say which texts are hidden/],
+    ["hides nothing", /hidden text of privileged\(\) is empty/],
   ])("reports: %s", async (fault, complaint) => {
     expect((await checkEnvironment(sample(fault), () => ({ text: "go" }))).join("\n")).toMatch(complaint);
   });

@@ -14,6 +14,7 @@ import {
   publicModels,
 } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
+import type { Writing } from "../../lib/estimate/work.ts";
 import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
@@ -38,7 +39,8 @@ function storedTensors(folder: string): Map<string, number> {
       { shape?: number[] }
     >;
     for (const [name, { shape }] of Object.entries(header)) {
-      if (shape !== undefined)
+      // Of a vision-language model, the text part is loaded.
+      if (shape !== undefined && !/^(model\.visual|mtp)\./.test(name))
         sizes.set(
           name,
           shape.reduce((product, side) => product * side, 1),
@@ -55,7 +57,7 @@ describe("a model's shape", () => {
     const stored = storedTensors(folder);
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
-    const matrices = [...stored].filter(([name]) => name.endsWith("_proj.weight"));
+    const matrices = [...stored].filter(([name]) => /_proj(_\w+)?\.weight$/.test(name));
     expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
   });
 
@@ -64,6 +66,7 @@ describe("a model's shape", () => {
     ["SmolLM2-135M-Instruct", 134_515_008],
     ["Qwen2.5-0.5B-Instruct", 494_032_768],
     ["Qwen2.5-1.5B-Instruct", 1_543_714_304],
+    ["Llama-3.2-3B-Instruct", 3_212_749_824],
     ["Qwen2.5-3B-Instruct", 3_085_938_688],
     ["Qwen2.5-7B-Instruct", 7_615_616_512],
     ["QwQ-32B", 32_763_876_352],
@@ -251,8 +254,75 @@ test("a diagnosis is counted: its completions, how often it runs, and the memory
   expect(large!).toBeGreaterThan(small_!);
 });
 
+describe("the estimate of hope", () => {
+  const hope = (changes: Record<string, unknown> = {}) => {
+    const recipe = parseRecipe(
+      {
+        name: "test",
+        model: "Qwen2.5-1.5B-Instruct",
+        learner: { device: "cuda" },
+        environment: { name: "twentyQuestions" },
+        algorithm: "hope",
+        config: { iterations: 3, maxPromptTokens: 2048, maxActionTokens: 128, ...changes },
+      },
+      "a test",
+    );
+    return estimate(recipe, { turns: 10, tasks: 20 }, small);
+  };
+  /** Completions of each kind in an iteration, apart from episodes. */
+  const completions = ({ work }: Estimate) => {
+    const counts: Record<string, number> = {};
+    const add = (calls: readonly Writing[], times: number) => {
+      for (const { what, texts } of calls) counts[what] = (counts[what] ?? 0) + times * texts;
+    };
+    add(work.playing, 1);
+    add(work.writing, work.updates);
+    return counts;
+  };
+
+  test("counts what the proposer writes", () => {
+    // 20 tasks, 4 of 14 episodes at 2 turns, 2 actions each.
+    const places = 20 * 4 * 2;
+    expect(completions(hope())).toMatchObject({ summaries: 20 * 4, proposals: places, branches: 2 * places });
+    const different = completions(hope({ proposer: "different" }));
+    expect(different).toMatchObject({
+      samples: 5 * places,
+      "other actions": 2 * places,
+      branches: 2 * places,
+    });
+    expect(different).not.toHaveProperty("summaries");
+    expect(completions(hope({ hindsight: false }))).toMatchObject({ samples: 2 * places });
+    expect(Object.keys(completions(hope({ proposer: { model: "gpt-4o" } }))).sort()).toEqual([
+      "actions",
+      "branches",
+      "candidates",
+    ]);
+  });
+
+  test("counts proposals in the actor's training, and summaries of each episode once", () => {
+    const [without, half] = [0, 0.5].map((proposalShare) => completions(hope({ proposalShare })));
+    const states = without!.candidates! / 2;
+    expect(half!.proposals! - without!.proposals!).toBeCloseTo(states / 2, 6);
+    expect(half!.summaries).toBeCloseTo(14 * 20 + 2 * 20 * 4 * 2, 6);
+  });
+
+  test("counts the measurement of the reward model, and its best weights", () => {
+    const measured = hope({ rewardEvaluation: { episodes: 28 } });
+    expect(measured.work.diagnosis.times).toBe(3);
+    expect(measured.work.diagnosis.writing.map(({ what, texts, times }) => [what, texts, times])).toEqual([
+      ["actions", 28 * 15, 10],
+    ]);
+    const time = ({ fits }: Estimate) => seconds(fits.at(-1)!.time.run);
+    expect(time(measured)).toBeGreaterThan(time(hope()));
+    const often = hope({ rewardEvaluation: { episodes: 28, every: 10 } });
+    const updates = Math.ceil((often.work.updates * often.work.steps - often.work.updates) / 10);
+    expect(often.work.diagnosis.times).toBe(3 * updates);
+    expect(often.work.references).toBe(measured.work.references + 1);
+  });
+});
+
 test("only a method that uses θ̄ has one, also if it ends after its warm-up", () => {
-  for (const algorithm of ["nlac", "sac", "rft", "grpo", "ppo"] as const) {
+  for (const algorithm of ["nlac", "sac", "rft", "grpo", "ppo", "critique-grpo", "archer"] as const) {
     for (const iterations of [0, 1]) {
       const recipe = parseRecipe(
         {

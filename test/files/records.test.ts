@@ -112,7 +112,7 @@ test.each([
   ["two lines", "line one\nline two"],
   ["a record's beginning with another checksum", '{"checksum":"xyz'],
   ["text behind records", undefined],
-])("a file that holds %s is not gone on with, and stays as it is", (_, content) => {
+])("a file with %s is refused and not changed", (_, content) => {
   const path = fresh();
   if (content === undefined) write(path, [{ first: 1 }]);
   appendFileSync(path, content ?? "notes");

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import {
   existsSync,
   lstatSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -123,7 +124,7 @@ describe("a model of the hub", () => {
     expect(weights()).toBe(1);
   });
 
-  it("goes on with a torn download, and discards one with other bytes", async () => {
+  it("continues an interrupted download, and discards one with other bytes", async () => {
     const first = await place();
     await first.resolve("them/errands");
     const blob = join(first.folder, "blobs", sha256(repository.files["model.safetensors"]!.data));
@@ -187,6 +188,64 @@ describe("a model of the hub", () => {
       "them/errands": { files: { ...files, "model.safetensors.index.json": hostile } },
     });
     await expectFailure(bad.resolve("them/errands"), "ERR_MODEL_FORMAT", /weight_map/);
+  });
+
+  it("is refused, before it is downloaded, if a file is larger than is read", async () => {
+    const { resolve, server, folder } = await place(undefined, (request, response) => {
+      if (!request.url!.includes("/tree/")) return false;
+      const entry = { type: "file", oid: "0".repeat(40) };
+      const sizes = { "model.safetensors": 100, "tokenizer.json": 2 ** 40 };
+      const files = Object.entries(sizes).map(([path, size]) => ({ ...entry, path, size }));
+      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(files));
+      return true;
+    });
+    await expectFailure(
+      resolve("them/errands"),
+      "ERR_MODEL_FORMAT",
+      /tokenizer\.json has 1099511627776 bytes/,
+    );
+    expect(server.requests.filter((request) => request.includes("/resolve/"))).toEqual([]);
+    expect(existsSync(join(folder, "blobs"))).toBe(false);
+  });
+
+  it.each([undefined, -1, 0.5, "7"])(
+    "is refused where the hub says that a file has %s bytes",
+    async (size) => {
+      const { resolve } = await place(undefined, (request, response) => {
+        if (!request.url!.includes("/tree/")) return false;
+        const file = { type: "file", path: "model.safetensors", oid: "0".repeat(40), size };
+        response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify([file]));
+        return true;
+      });
+      await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the hub gives no size/);
+    },
+  );
+
+  it("is refused where the hub's answer has no end", async () => {
+    const { resolve } = await place(undefined, (_request, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      const chunk = Buffer.alloc(1 << 20, " ");
+      const more = () => {
+        while (!response.destroyed && response.write(chunk));
+      };
+      response.on("drain", more);
+      more();
+      return true;
+    });
+    await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the reply has more than \d+ bytes/);
+  });
+
+  it("is refused if the cache has an index that is a directory, no JSON, or too large", async () => {
+    const { resolve } = await place();
+    const path = await resolve("them/errands");
+    const index = join(path, "model.safetensors.index.json");
+    mkdirSync(index);
+    await expectFailure(resolve("them/errands"), "ERR_IO", /index\.json is not a regular file/);
+    rmSync(index, { recursive: true });
+    write(index, "{");
+    await expectFailure(resolve("them/errands"), "ERR_MODEL_FORMAT", /index\.json is not JSON/);
+    truncateSync(index, 200_000_000); // sparse
+    await expectFailure(resolve("them/errands"), "ERR_MODEL_FORMAT", /index\.json has 200000000 bytes/);
   });
 
   it("is refused where it has pickled weights only", async () => {

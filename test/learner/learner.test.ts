@@ -832,7 +832,7 @@ describe("bad arguments", () => {
 
   it("is float32 by default only if bfloat16 is not faster", () => {
     expect(fastestDtype("cpu", "baseline")).toBe("float32");
-    for (const set of ["avx2", "avx512", "avx512_bf16"] as const)
+    for (const set of ["avx2", "avx512", "avx512_bf16", "amx_bf16"] as const)
       expect(fastestDtype("cpu", set)).toBe("bfloat16");
     expect(fastestDtype("cuda:1", "baseline")).toBe("bfloat16");
   });

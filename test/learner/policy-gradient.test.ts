@@ -1,14 +1,14 @@
 /** What policy gradients ask of a learner: weights a token, the clipped surrogate, the value head, the reference. */
 
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import { writeChecksums } from "../../lib/files/checksums.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { LearnerOptions } from "../../lib/learner/options.ts";
 import type { ScoredText, SurrogateOptions, SurrogateText } from "../../lib/model/language-model.ts";
+import { expectGradients, learnerWithValueHead, readSafetensors } from "../support/safetensors.ts";
 import { inDirectory, logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
@@ -31,23 +31,6 @@ const recorded = JSON.parse(readFileSync(`${fixtures}/training/policy-gradient.j
   >;
 };
 
-/** The tensors of a safetensors file and where each begins in it. */
-function readSafetensors(path: string): Map<string, { values: Float32Array; at: number }> {
-  const file = readFileSync(path);
-  const begin = 8 + Number(file.readBigUInt64LE());
-  const header = JSON.parse(file.toString("utf8", 8, begin)) as Record<
-    string,
-    { data_offsets: [number, number] }
-  >;
-  const tensors = new Map<string, { values: Float32Array; at: number }>();
-  for (const [name, { data_offsets }] of Object.entries(header)) {
-    if (name === "__metadata__") continue;
-    const [from, to] = data_offsets.map((offset) => begin + offset) as [number, number];
-    tensors.set(name, { values: new Float32Array(new Uint8Array(file.subarray(from, to)).buffer), at: from });
-  }
-  return tensors;
-}
-
 async function refusal(promise: Promise<unknown>): Promise<NlacError> {
   const error = await promise.then(
     () => "no error",
@@ -63,32 +46,11 @@ function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, wit
     expect(Math.abs(actual[i]! - expected[i]!)).toBeLessThan(within * Math.max(1, Math.abs(expected[i]!)));
 }
 
-/** The recorded model, with the recorded value head for PPO: as a learner saves it, with the head's numbers put in. */
-async function recordedLearner(batch: "ppo" | "grpo", options: LearnerOptions): Promise<Learner> {
+/** The recorded model, with the recorded value head for PPO. */
+function recordedLearner(batch: "ppo" | "grpo", options: LearnerOptions): Promise<Learner> {
   const path = `${fixtures}/models/${recorded.model}`;
-  const own = { dtype: "float32", ...options } as const;
-  if (batch === "grpo") return Learner.load(path, own);
-  return inDirectory(async (directory) => {
-    await using fresh = await Learner.load(path, { ...own, heads: "value" });
-    await fresh.save(directory);
-    const file = join(directory, "model.safetensors");
-    const tensors = readSafetensors(file);
-    const written = openSync(file, "r+");
-    for (const part of ["weight", "bias"] as const) {
-      const { values, at } = tensors.get(`value_head.${part}`)!;
-      expect(values.every((value) => value === 0)).toBe(true);
-      writeSync(
-        written,
-        new Uint8Array(Float32Array.from(recorded.valueHead[part]).buffer),
-        0,
-        undefined,
-        at,
-      );
-    }
-    closeSync(written);
-    await writeChecksums(directory);
-    return Learner.load(directory, { ...own, heads: "value" });
-  });
+  if (batch === "grpo") return Learner.load(path, { dtype: "float32", ...options });
+  return learnerWithValueHead(path, recorded.valueHead, options);
 }
 
 describe.each(["ppo", "grpo"] as const)("a recorded batch of %s", (batch) => {
@@ -124,20 +86,7 @@ describe.each(["ppo", "grpo"] as const)("a recorded batch of %s", (batch) => {
     expect(held).toEqual(new Set([-1, 0, 1]));
     expect(Math.abs(sum - total)).toBeLessThan(1e-5);
 
-    const gradients = readSafetensors(`${fixtures}/training/policy-gradient.safetensors`);
-    await inDirectory(async (directory) => {
-      await learner.save(directory);
-      const pending = readSafetensors(join(directory, "gradients.safetensors"));
-      const names = [...gradients.keys()].filter((name) => name.startsWith(`${batch}/`));
-      expect(pending.size).toBe(names.length);
-      for (const name of names) {
-        const reference = gradients.get(name)!.values;
-        const { values } = pending.get(name.slice(batch.length + 1))!;
-        expect(values.length).toBe(reference.length);
-        const difference = Math.hypot(...values.map((value, i) => value - reference[i]!));
-        expect([name, difference / Math.hypot(...reference) < 1e-4]).toEqual([name, true]);
-      }
-    });
+    await expectGradients(learner, `${fixtures}/training/policy-gradient.safetensors`, batch);
   });
 });
 
@@ -199,6 +148,19 @@ describe("the reference", () => {
     expect((await model.logProbs(texts, { weights: "reference", temperature: 0.5 }))[0]).toEqual(before);
     await model.keepReference();
     expect(await model.logProbs(texts, { weights: "reference" })).toEqual(await model.logProbs(texts));
+  });
+
+  it.each(["float32", "bfloat16"] as const)("gives θ its place again in %s", async (dtype) => {
+    await using model = await tinyLearner({ dtype });
+    expect((await refusal(model.restoreReference())).code).toBe("ERR_VALUE");
+    const before = await model.logProbs(texts);
+    await model.keepReference();
+    await step(model);
+    expect(await model.logProbs(texts)).not.toEqual(before);
+    await model.tokenNll(texts); // pending gradients are dropped
+    await model.restoreReference();
+    expect(await model.logProbs(texts)).toEqual(before);
+    expect((await model.step({ learningRate: 0.01 })).gradNorm).toBe(0);
   });
 
   it("is measured at the given temperature", async () => {

@@ -54,7 +54,7 @@ describe("NLAC_INSTRUCTION_SET", () => {
   };
 
   it("limits the kernels, and none is larger than the processor's best", () => {
-    const sets = ["baseline", "avx2", "avx512", "avx512_bf16"];
+    const sets = ["baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"];
     const best = sets.indexOf(under("").set!);
     expect(best).toBeGreaterThanOrEqual(0);
     for (const [i, set] of sets.entries()) expect(under(set).set).toBe(sets[Math.min(i, best)]);
@@ -63,7 +63,7 @@ describe("NLAC_INSTRUCTION_SET", () => {
   it("is rejected if it names no set", () => {
     expect(under("sse9")).toEqual({
       code: "ERR_CONFIG",
-      message: "NLAC_INSTRUCTION_SET must be baseline, avx2, avx512 or avx512_bf16, not sse9",
+      message: "NLAC_INSTRUCTION_SET must be baseline, avx2, avx512, avx512_bf16 or amx_bf16, not sse9",
     });
   });
 });

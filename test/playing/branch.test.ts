@@ -2,6 +2,7 @@ import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type ErrorCode, NlacError } from "../../lib/base/errors.ts";
 import type { Environment } from "../../lib/contract/environment.ts";
+import { fromRecord, toRecord } from "../../lib/episodes/records.ts";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { playBranches } from "../../lib/playing/branch.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
@@ -29,12 +30,13 @@ async function branch(
   trajectory: Trajectory,
   turns: number[],
   word = "lamp",
-  more: { stepTimeout?: number } = {},
+  more: { stepTimeout?: number; signal?: AbortSignal } = {},
 ) {
   const model = new ScriptedModel(() => act("soap"));
   const response = [...model.encode(act(word)), endOfTurn];
   const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: word } }));
-  return { rewards: await playBranches(branches, { model, environment, ...limits, ...more }), model };
+  const episodes = await playBranches(branches, { model, environment, ...limits, ...more });
+  return { episodes, rewards: episodes.map((episode) => episode?.reward), model };
 }
 
 test("a branch has the recorded turns before it, the other action, and the same number of turns in all", async () => {
@@ -118,14 +120,15 @@ test("at most `concurrency` branches are open at once, and rewards do not depend
     return { ...episode, close: async () => void open-- };
   };
   const turns = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-  const play = (concurrency?: number) => {
+  const play = async (concurrency?: number) => {
     const model = new ScriptedModel(luckyReply(() => 0.2));
     const response = [...model.encode(act("lamp")), endOfTurn];
     const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: "lamp" } }));
-    return playBranches(branches, {
+    const episodes = await playBranches(branches, {
       ...{ model, environment: { ...environment, start: counted }, ...limits },
       ...(concurrency === undefined ? {} : { concurrency }),
     });
+    return episodes.map((episode) => episode?.reward);
   };
   const rewards = await play();
   expect([most, open]).toEqual([10, 0]);
@@ -227,4 +230,55 @@ test("a branch that is cut short has the cost of leaving, counted from the first
   expect(trajectory.reward).toBe(-7);
   // After the first turn there are two more; after the last none.
   expect((await branch(environment, trajectory, [1, 3])).rewards).toEqual([-7, -7]);
+});
+
+test("a branch is a whole episode: the recorded turns, its own action, and what the policy did then", async () => {
+  const plain = errandEnvironment({ turns: 10 });
+  const environment: typeof plain = {
+    ...plain,
+    maxTurns: 4,
+    start: async (...given) => ({
+      ...(await plain.start(...given)),
+      privileged: () => ({ secret: given[0].word }),
+    }),
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  const { episodes, model } = await branch(environment, trajectory, [1]);
+  const episode = episodes[0]!;
+  expect(episode).toMatchObject({
+    task: "key",
+    seed: trajectory.seed,
+    outcome: "turn-limit",
+    privileged: { secret: "key" },
+    branch: { trajectory: trajectory.id, turn: 1 },
+  });
+  expect(episode.turns.map(({ action }) => action?.text)).toEqual(["map", "lamp", "soap", "soap"]);
+  expect(episode.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+  expect(model.decode(episode.conversation.tokens)).toContain("OBSERVED wants key");
+  // It survives being recorded; its own action has no log probabilities.
+  const again = fromRecord(JSON.parse(JSON.stringify(toRecord(episode))), model);
+  expect(again.turns.map(({ tokens }) => [...tokens])).toEqual(episode.turns.map(({ tokens }) => tokens));
+  expect(again).toMatchObject({ branch: episode.branch, privileged: { secret: "key" } });
+  expect([...again.turns[1]!.logProbs].every(Number.isNaN)).toBe(true);
+  // An action that ends the episode, and one at the turn limit.
+  const right = await branch(environment, trajectory, [2], "key");
+  expect(right.episodes[0]).toMatchObject({ outcome: "done", reward: 1, privileged: { secret: "key" } });
+  const last = await branch(environment, trajectory, [3]);
+  expect(last.episodes[0]).toMatchObject({ outcome: "turn-limit", privileged: { secret: "key" } });
+  expect(last.episodes[0]!.turns).toHaveLength(4);
+});
+
+test("many branches at once do not warn of too many listeners", async () => {
+  const environment = { ...errandEnvironment({ turns: 10 }), maxTurns: 4 };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  const warnings: string[] = [];
+  const listen = (warning: Error) => warnings.push(warning.name);
+  process.on("warning", listen);
+  const { signal } = new AbortController();
+  const turns = Array.from({ length: 24 }, (_, i) => i % 3);
+  const { rewards } = await branch(environment, trajectory, turns, "lamp", { signal });
+  await setTimeout(10);
+  process.off("warning", listen);
+  expect(rewards).toHaveLength(24);
+  expect(warnings).toEqual([]);
 });

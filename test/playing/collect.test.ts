@@ -8,7 +8,7 @@ import { uniform } from "../../lib/base/random.ts";
 import type { Environment, Episode } from "../../lib/contract/environment.ts";
 import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
-import { readRecorded, toRecord } from "../../lib/episodes/records.ts";
+import { readSampled, toRecord } from "../../lib/episodes/records.ts";
 import { succeeded, type Trajectory, transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
@@ -567,7 +567,7 @@ test("records without `terminated` and `truncated` get them from their outcome",
       writer.append({ ...record, id, outcome, turns: older });
     }
     writer.close();
-    const read = [...readRecorded([path], model)];
+    const read = [...readSampled([path], model)];
     expect(read.map(({ turns }) => [turns.at(-1)!.terminated, turns.at(-1)!.truncated])).toEqual(
       endings.map(([, ending]) => ending),
     );
@@ -585,7 +585,7 @@ test("records without `terminated` and `truncated` get them from their outcome",
         const checksum = crc32(text).toString(16).padStart(8, "0");
         const file = join(directory, "bad.jsonl");
         writeFileSync(file, `{"checksum":"${checksum}","record":${text}}\n`);
-        expect(() => [...readRecorded([file], model)]).toThrow(
+        expect(() => [...readSampled([file], model)]).toThrow(
           expect.objectContaining({
             code: "ERR_RUN",
             message: expect.stringContaining("line 1: a reward is"),

@@ -79,18 +79,19 @@ describe("parseCall", () => {
   });
 
   test("parses its own output, with any text", () => {
+    const nested = parseCall('{"name": "f", "arguments": {"a": [{"__proto__": {"b": 1}, "c": 2}]}}');
+    expect(nested).toMatchObject({ ok: true, tool: { arguments: { a: [{ c: 2 }] } } });
+
     const name = fc.string({ minLength: 1 });
-    const args = fc.dictionary(
-      fc.string().filter((key) => key !== "__proto__"),
-      fc.jsonValue({ noUnicodeString: false }),
-    );
+    const args = fc.dictionary(fc.string(), fc.jsonValue({ noUnicodeString: false }));
+    const withoutPrototype = (key: string, value: unknown) => (key === "__proto__" ? undefined : value);
     fc.assert(
       fc.property(name, args, fc.constantFrom(undefined, 1, "\t"), (name, given, space) => {
         const written = JSON.stringify({ name, arguments: given }, null, space);
-        const read = JSON.parse(JSON.stringify(given)) as object;
+        const read = JSON.parse(JSON.stringify(given), withoutPrototype) as object;
         const call = parseCall(written);
         expect(call).toEqual({ ok: true, text: written, tool: { name, arguments: read } });
-        expect(JSON.parse(argumentsText({ text: written }))).toEqual(read);
+        expect(JSON.parse(argumentsText({ text: written }), withoutPrototype)).toEqual(read);
         const llama = JSON.stringify({ name, parameters: given }, null, space);
         expect(parseAction(llama, "call")).toMatchObject({
           ok: true,

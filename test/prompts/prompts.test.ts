@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Message } from "../../lib/contract/environment.ts";
 import {
+  followedTargetRequest,
+  followedTurnText,
   futureRequest,
   observedTargetRequest,
   solutionTargetRequest,
@@ -20,6 +22,7 @@ import { refinerRequest } from "../../lib/prompts/refiner.ts";
 import { parseFuture, successorRequest } from "../../lib/prompts/successor.ts";
 
 const observation: Message[] = [{ role: "user", content: "No." }];
+const later = followedTurnText({ text: "Is it red?" }, observation, 0.25);
 const tool = { name: "find", description: "Finds.", parameters: { type: "object", properties: {} } };
 
 test("every prompt reads as it did when it was last reviewed", () => {
@@ -38,6 +41,8 @@ test("every prompt reads as it did when it was last reviewed", () => {
     targetFutureOnly: targetRequest(false),
     targetObserved: observedTargetRequest(observation, true),
     targetObservedFutureOnly: observedTargetRequest(observation, false),
+    targetFollowed: followedTargetRequest(observation, [later, "", later], 0.5, true, 0.25),
+    targetCutShort: followedTargetRequest(observation, [], undefined, false),
     terminal: terminalTargetRequest(observation, 1, true),
     solutionTarget: solutionTargetRequest(0),
     solutionTargetAnswered: solutionTargetRequest(0, observation, "tool"),

@@ -21,10 +21,13 @@ test.each([
   "quickstart",
   "errands-base",
   "errands",
+  "errands-monte-carlo",
   "errands-rft",
   "errands-hindsight",
   "errands-grpo",
+  "errands-critique-grpo",
   "errands-ppo",
+  "errands-archer",
 ])("the shipped recipe %s validates and survives run.json", async (name) => {
   const recipe = await loadRecipe(name);
   const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
@@ -71,7 +74,7 @@ test.each([
 test("an unknown recipe's error lists those that are there", async () => {
   await expect(loadRecipe("./nonsense.ts")).rejects.toThrow(/There is no file \/.*\/nonsense\.ts\./);
   await expect(loadRecipe("nonsense")).rejects.toThrow(
-    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, errands-sac, .*quickstart, smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
+    /errands, errands-archer, errands-base, errands-critique-grpo, errands-grpo, errands-hindsight, errands-monte-carlo, errands-ppo, errands-rft, errands-sac, .*quickstart, .*smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
   );
 });
 
@@ -83,6 +86,8 @@ describe("the algorithm", () => {
     expect(recipe(undefined, {})).toMatchObject({ algorithm: "nlac", config: { targetRate: 0.005 } });
     expect(recipe("rft", {})).toMatchObject({ algorithm: "rft", config: { balance: "actions" } });
     expect(recipe("grpo", { groupSize: 8 })).toMatchObject({ algorithm: "grpo", config: { groupSize: 8 } });
+    expect(recipe("critique-grpo", {})).toMatchObject({ config: { shaping: 0.1 } });
+    expect(recipe("archer", {})).toMatchObject({ config: { discount: 0.95 } });
     expect(recipe("ppo", {})).toMatchObject({ algorithm: "ppo", config: { lambda: 1 } });
   });
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -44,6 +44,30 @@ test("a signal stops the warm-up, and nothing is left", async () => {
   const stopped = trainRecipe(recipe, { directory, signal: AbortSignal.abort() });
   await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
   expect(existsSync(directory)).toBe(false);
+});
+
+test("a file named stop in the run stops it with a checkpoint, and it can be continued", async () => {
+  const directory = join(root, "stop-file");
+  const recipe = await loadRecipe("errands", [
+    ...["config.iterations=1", "config.episodesPerIteration=2", "config.updatesPerIteration=100000"],
+    ...["config.batchSize=1", "config.rehearsal=0", "run.checkpointSeconds=3600"],
+  ]);
+  let updates = 0;
+  for (const rest of [true, false]) {
+    const lines: string[] = [];
+    const options = { directory, log: (line: string) => void lines.push(line) };
+    const training = rest ? trainRecipe(recipe, options) : resumeRun(directory, options);
+    const rows = () => (existsSync(join(directory, "metrics.jsonl")) ? metricsOf(directory).length : 0);
+    const before = rows();
+    while (rows() < before + 3) await new Promise((resolve) => setTimeout(resolve, 50));
+    writeFileSync(join(directory, "stop"), "");
+    const result = await training;
+    expect(result.stopped).toBe(true);
+    expect(result.updates).toBeGreaterThan(updates);
+    updates = result.updates;
+    expect(lines.at(-1)).toContain("stop was found: stopping at the next safe point");
+    expect(existsSync(join(directory, "stop"))).toBe(false);
+  }
 });
 
 test("an invalid recipe is rejected before anything is written", async () => {

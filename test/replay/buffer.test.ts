@@ -64,9 +64,9 @@ test("a new transition gets the largest current priority, 1 if there is none", a
     fc.record({ retire: fc.nat(8) }),
     fc.constant("resume" as const),
   );
-  await inDirectory((directory) => {
+  await inDirectory((directory) =>
     fc.assert(
-      fc.property(fc.array(call, { maxLength: 20 }), (calls) => {
+      fc.asyncProperty(fc.array(call, { maxLength: 20 }), async (calls) => {
         let buffer = empty({ capacity });
         const stored: Transition[] = [];
         const expected: number[] = []; // of the last `capacity` of them
@@ -74,7 +74,7 @@ test("a new transition gets the largest current priority, 1 if there is none", a
           if (call === "resume") {
             buffer.save(directory);
             buffer = empty({ capacity });
-            buffer.restore(directory, stored);
+            await buffer.restore(directory, stored);
           } else if ("add" in call) {
             const largest = Math.max(...expected, 0) || 1;
             const added = Array.from({ length: call.add }, (_, i) => transition(stored.length + i));
@@ -91,8 +91,8 @@ test("a new transition gets the largest current priority, 1 if there is none", a
           expect(expected.map((_, i) => buffer.priority(i))).toEqual(expected);
         }
       }),
-    );
-  });
+    ),
+  );
 });
 
 test("a loss of 0 leaves a transition a chance to be drawn, and an invalid loss is rejected", () => {

@@ -73,6 +73,21 @@ describe("the page", () => {
     expect(script).not.toMatch(/innerHTML|outerHTML|insertAdjacent|document\.write|eval|\.style\b/);
   });
 
+  test("draws bars for shares only, and the critic's diagnosis if there is one", () => {
+    const episodes = [episode(0), episode(1)];
+    const figures = summarize(episodes.map(figuresOf));
+    expect(figures.turns).toMatchObject({ estimate: 1, low: 1, high: 1 });
+    const plain = renderEpisodes({ title: "t", player: "mine", figures }, episodes);
+    const rows = [...plain.matchAll(/<tr><td>(.*?)<\/td>.*?<\/tr>/g)];
+    expect(rows.filter(([row]) => row.includes("<svg")).map(([, label]) => label)).toEqual(["success"]);
+    expect(plain).not.toContain("Critic and refiner");
+    const diagnosis = { "calibration/brier": 0.25, "gain/<b>": Number.NaN };
+    const page = renderEpisodes({ title: "t", player: "mine", figures, diagnosis }, episodes);
+    expect(page).toContain("<h2>Critic and refiner</h2>");
+    expect(page).toContain("<tr><td>calibration/brier</td><td>0.25</td></tr>");
+    expect(page).toContain("<tr><td>gain/&lt;b&gt;</td><td>–</td></tr>");
+  });
+
   test("embeds any text without ending the script element", () => {
     const text = fc.oneof(
       fc.string({ unit: "binary" }),

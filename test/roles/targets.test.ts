@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { targetMetrics, writeTargets } from "../../lib/roles/targets.ts";
+import { outcomeRequest, targetMetrics, withoutMiddle, writeTargets } from "../../lib/roles/targets.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import {
   act,
@@ -72,6 +72,7 @@ test("a terminal transition has the episode's reward and no future; earlier rewa
 test.each([
   ["request", "future", 3],
   ["successor", "critic", 3],
+  ["monte-carlo", "future", 0],
   ["none", "future", 0],
 ] as const)(
   "a truncated episode has no outcome: bootstrap %s as before its end",
@@ -91,6 +92,74 @@ test.each([1, 3])("without bootstrap a target depends on the observation only (k
     ...[false, false, false],
   ]);
   for (const text of teachers) expect(text.split("<|im_start|>user").at(-1)).toContain("OBSERVED wants");
+});
+
+describe("a Monte-Carlo target", () => {
+  /** The last request of each teacher. */
+  async function requestsOf(environment = errandEnvironment(), config: Config = {}) {
+    const model = scriptedRoles();
+    const targets = await targetsOf(model, { bootstrap: "monte-carlo", ...config }, environment);
+    return {
+      model,
+      ...targets,
+      requests: targets.teachers.map((text) => text.split("<|im_start|>user").at(-1)!),
+    };
+  }
+
+  test("reads every later action and answer and the outcome; no future is generated", async () => {
+    const { model, requests, students } = await requestsOf();
+    expect(model.calls.map(({ prompt }) => roleOf(prompt))).toEqual(["backup", "backup", "backup"]);
+    expect(requests.map((text) => text.split("OBSERVED wants").length - 1)).toEqual([3, 2, 1]);
+    expect(requests.map((text) => text.split("You: soap").length - 1)).toEqual([2, 1, 0]);
+    for (const text of requests) expect(text).toContain("Final score: 0 (1 is full success, 0 is failure).");
+    // The outcome of the last action replaces the future in every kind of target.
+    expect(requests.map((text) => text.includes("ended the task"))).toEqual([false, false, true]);
+    // What followed is for the teacher only.
+    for (const [i, student] of students.entries()) {
+      expect(student.split("OBSERVED wants").length - 1).toBe(i);
+      expect(student).not.toContain("Final score");
+    }
+  });
+
+  test("a truncated episode ends without a score, also at its last action", async () => {
+    const { requests } = await requestsOf(errandEnvironment({ turnLimitEnds: false }));
+    expect(requests.map((text) => text.split("OBSERVED wants").length - 1)).toEqual([3, 2, 1]);
+    for (const text of requests) {
+      expect(text).toContain("cut short");
+      expect(text).not.toMatch(/Final score|ended the task/);
+    }
+  });
+
+  test("with k > 1 asks for the future only", async () => {
+    const { requests } = await requestsOf(errandEnvironment({ turnLimitEnds: false }), { futures: 3 });
+    for (const text of requests) expect(text).not.toContain("Optimality:");
+  });
+
+  test("leaves turns out of the middle of a long rest, with a mark", async () => {
+    const model = scriptedRoles();
+    const [first] = await transitionsFrom(model, errandEnvironment({ turns: 8 }));
+    const turn = model.encode("You: soap\nAnswer: OBSERVED wants key").length;
+    const request = (maxRestTokens: number) => outcomeRequest(roleWriter(model, { maxRestTokens }), first!);
+    expect(request(7 * turn)).not.toContain("left out");
+    const cut = request(7 * turn - 1);
+    expect(cut.match(/You: soap|left out|Final score/g)).toEqual([
+      ...Array(3).fill("You: soap"),
+      "left out",
+      ...Array(3).fill("You: soap"),
+      "Final score",
+    ]);
+    expect(request(1)).toMatch(/went on:\n\n\(Some moves are left out here\.\)\n\nThere the task ended/);
+  });
+
+  test("the end of a rest has room before its start", () => {
+    const texts = ["aaaa", "b", "ccc", "dd"];
+    const shown = [0, 1, 2, 6, 7, 9, 10].map((limit) => withoutMiddle(texts, limit, ({ length }) => length));
+    expect(shown).toEqual([
+      ...[[""], [""], ["", "dd"], ["aaaa", "", "dd"], ["aaaa", "", "dd"]],
+      ...[["aaaa", "", "ccc", "dd"], texts],
+    ]);
+    expect(withoutMiddle([], 0, () => 1)).toEqual([]);
+  });
 });
 
 test("a malformed target is trained on, or left out on request", async () => {

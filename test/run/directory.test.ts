@@ -18,6 +18,7 @@ import { readRecords } from "../../lib/files/records.ts";
 import { newestCheckpoint } from "../../lib/run/checkpoints.ts";
 import { readDescription } from "../../lib/run/description.ts";
 import { type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
+import { readStatus } from "../../lib/run/status.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { lockOf } from "../support/locks.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
@@ -64,10 +65,13 @@ test("a run directory contains the documented files", async () => {
   const path = fresh();
   const run = RunDirectory.create(path, options());
   await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
+  expect(readStatus(path)).toMatchObject({ state: "running" });
   run.close();
   expect(metricsOf(path)).toHaveLength(8); // two collections, six updates
   expect([...readRecords(join(path, "trajectories.jsonl"))]).toHaveLength(4);
   expect([...readRecords(join(path, "samples.jsonl"))]).toHaveLength(24);
+  expect([...readRecords(join(path, "draws.jsonl"))]).toHaveLength(6);
+  expect(readStatus(path)).toMatchObject({ state: "stopped", phase: "update", done: 3, total: 3 });
   expect(readdirSync(join(path, "checkpoints"))).toHaveLength(2);
   expect(readdirSync(newestCheckpoint(path)).sort()).toEqual([
     "checksums.json",
@@ -112,7 +116,7 @@ test("a run cut anywhere and resumed writes the same files as an uncut one", asy
     await trainNlac({ model, environment: errandEnvironment(), config, run: second });
     second.close();
     expect(metricsOf(path)).toEqual(metricsOf(whole));
-    for (const file of ["trajectories.jsonl", "samples.jsonl"]) {
+    for (const file of ["trajectories.jsonl", "samples.jsonl", "draws.jsonl", "probes.jsonl"]) {
       expect(readFileSync(join(path, file), "utf8")).toBe(readFileSync(join(whole, file), "utf8"));
     }
   }

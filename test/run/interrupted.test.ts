@@ -1,18 +1,23 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { trainArcher } from "../../lib/algorithms/archer.ts";
+import { trainCritiqueGrpo } from "../../lib/algorithms/critique-grpo.ts";
+import { trainDpo } from "../../lib/algorithms/dpo.ts";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
+import { trainHope } from "../../lib/algorithms/hope.ts";
 import { trainPpo } from "../../lib/algorithms/ppo.ts";
 import { trainRft } from "../../lib/algorithms/rft.ts";
+import { trainSft } from "../../lib/algorithms/sft.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { readRecords } from "../../lib/files/records.ts";
-import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { learnerDirectory, rewardModelDirectory } from "../../lib/run/checkpoints.ts";
 import { type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
 import type { TrainingResult } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
-import { ScriptedPolicy } from "../support/scripted-policy.ts";
+import { LearningJudge, ScriptedPreferences } from "../support/scripted-preferences.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-interrupted-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -24,7 +29,42 @@ const rounds = {
   ...{ evaluation: { every: 2, episodes: 2 }, ...limits },
 };
 
-const methods: Record<string, (model: ScriptedPolicy, run: RunDirectory) => Promise<TrainingResult>> = {
+type Method = (
+  model: ScriptedPreferences,
+  run: RunDirectory,
+  rewardModel: LearningJudge,
+) => Promise<TrainingResult>;
+
+const methods: Record<string, Method> = {
+  hope: (model, run, rewardModel) => {
+    const { environmentSteps: _, episodesPerIteration: __, ...shared } = rounds;
+    return trainHope({
+      model,
+      rewardModel,
+      environment,
+      run,
+      config: {
+        ...{ ...shared, iterations: 2, episodesPerTask: 4, branchedEpisodes: 1 },
+        ...{ branchRange: { turns: [0, 0] }, rewardBatchSize: 4, rewardLearningRate: 1, batchSize: 4 },
+        ...{ proposalShare: 0.5, candidates: 3, maxProposalTokens: 2000, maxTokens: 10_000, balanced: false },
+        rewardEvaluation: { episodes: 2, bestOf: 2, split: "train" },
+      },
+    });
+  },
+  dpo: (model, run) =>
+    trainDpo({
+      model,
+      environment,
+      run,
+      config: { ...limits, ...recorded, batchSize: 5, evaluation: { every: 2, episodes: 2 } },
+    }),
+  sft: (model, run) =>
+    trainSft({
+      model,
+      environment,
+      run,
+      config: { ...limits, ...recorded, batchSize: 5, evaluation: { every: 2, episodes: 2 } },
+    }),
   rft: (model, run) =>
     trainRft({
       model,
@@ -39,10 +79,57 @@ const methods: Record<string, (model: ScriptedPolicy, run: RunDirectory) => Prom
       run,
       config: { ...rounds, epochs: 2, batchSize: 5, klCoefficient: 0.1 },
     }),
+  "critique-grpo": (model, run) =>
+    trainCritiqueGrpo({
+      model,
+      environment,
+      run,
+      // The refined episodes are steps too.
+      config: {
+        ...rounds,
+        environmentSteps: 40,
+        epochs: 2,
+        batchSize: 5,
+        klCoefficient: 0.1,
+        learningRate: 400,
+      },
+    }),
+  archer: (model, run) => {
+    const { learningRate: _, ...shared } = rounds;
+    return trainArcher({
+      model,
+      environment,
+      run,
+      config: {
+        ...{ ...shared, criticUpdatesPerIteration: 4, policyUpdatesPerIteration: 3, criticIterations: 0 },
+        ...{ batchSize: 5, criticLearningRate: 1, policyLearningRate: 20, replayCapacity: 19 },
+      },
+    });
+  },
   ppo: (model, run) =>
     trainPpo({ model, environment, run, config: { ...rounds, epochs: 2, batchSize: 5, klCoefficient: 0.1 } }),
 };
 const environment = errandEnvironment({ turns: 2 });
+const recorded = { recorded: [join(root, "recorded", "trajectories.jsonl")], epochs: 3 };
+
+/**
+ * The errand's replies. As HOPE's proposer, the policy writes summaries that depend on its weights,
+ * and proposals that depend on the summary.
+ */
+function reply(theta: () => number): ConstructorParameters<typeof ScriptedPreferences>[0] {
+  const lucky = luckyReply(() => 1 / (1 + Math.exp(-20 * theta())));
+  return (prompt, weights, i, request) => {
+    if (prompt.includes("You review what an agent did")) return `It was worth ${theta()}.`;
+    const worth = /It was worth (\S+)\./.exec(prompt)?.[1];
+    if (worth === undefined) return lucky(prompt, weights, i, request);
+    const proposal = {
+      teacher_reason: "I know it.",
+      action: `a coin of ${worth}`,
+      player_reason: "Why not.",
+    };
+    return JSON.stringify([proposal, { ...proposal, action: `two coins of ${worth}` }]);
+  };
+}
 
 /** How a training is cut: before its `operation`-th call of the model. */
 interface Cut {
@@ -54,7 +141,8 @@ interface Cut {
 /** Trains in `path` from where it was left; returns how many operations it took, and whether it came to its end. */
 async function train(name: string, path: string, cut?: Cut): Promise<{ operations: number; ended: boolean }> {
   // What the policy does depends on what it has learned: a wrong weight changes episodes.
-  const model: ScriptedPolicy = new ScriptedPolicy(luckyReply(() => 1 / (1 + Math.exp(-20 * model.theta))));
+  const model: ScriptedPreferences = new ScriptedPreferences(reply(() => model.theta));
+  const judge = new LearningJudge();
   const controller = new AbortController();
   const options = {
     signal: controller.signal,
@@ -64,15 +152,16 @@ async function train(name: string, path: string, cut?: Cut): Promise<{ operation
   };
   const resuming = existsSync(join(path, "latest"));
   if (resuming) model.load(learnerDirectory(path));
+  if (resuming && name === "hope") judge.load(rewardModelDirectory(path));
   const run = resuming ? await RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
   let operations = 0;
-  model.before = () => {
+  model.before = judge.before = () => {
     if (operations++ !== cut?.operation) return;
     if (cut.kind === "crash") throw new Error("the power is gone");
     controller.abort(new NlacError("ERR_ABORTED", "stopped"));
   };
   try {
-    const { stopped } = await methods[name]!(model, run);
+    const { stopped } = await methods[name]!(model, run, judge);
     return { operations, ended: !stopped };
   } catch (error) {
     if (!(error as Error).message.includes("power")) throw error;
@@ -83,7 +172,7 @@ async function train(name: string, path: string, cut?: Cut): Promise<{ operation
 }
 
 /** All that must not depend on interruptions. */
-function fingerprint(path: string): Record<string, unknown> {
+function fingerprint(name: string, path: string): Record<string, unknown> {
   const text = (file: string) => readFileSync(file, "utf8");
   const metrics = [...readRecords<MetricsRow>(join(path, "metrics.jsonl"))].map(({ step, values }) => ({
     step,
@@ -93,18 +182,26 @@ function fingerprint(path: string): Record<string, unknown> {
     metrics,
     trajectories: text(join(path, "trajectories.jsonl")),
     samples: text(join(path, "samples.jsonl")),
+    draws: text(join(path, "draws.jsonl")),
+    probes: text(join(path, "probes.jsonl")),
     policy: text(join(learnerDirectory(path), "policy.json")),
+    ...(name === "hope" && { judge: text(join(rewardModelDirectory(path), "judge.json")) }),
   };
 }
+
+beforeAll(async () => {
+  expect((await train("grpo", join(root, "recorded"))).ended).toBe(true);
+});
 
 describe.each(Object.keys(methods))("%s", (name) => {
   test("cut at points spread over it, by a stop or a crash, it ends as an uncut run, bit for bit", async () => {
     const whole = join(root, `${name}-whole`);
     const { operations, ended } = await train(name, whole);
     expect(ended).toBe(true);
-    const expected = fingerprint(whole) as { metrics: MetricsRow[]; policy: string };
+    const expected = fingerprint(name, whole) as { metrics: MetricsRow[]; policy: string };
     expect(expected.metrics.length).toBeGreaterThan(6);
-    expect(expected.metrics.filter(({ values }) => "episodes" in values)).toHaveLength(2);
+    const played = expected.metrics.filter(({ values }) => "episodes" in values);
+    expect(played).toHaveLength(["dpo", "sft"].includes(name) ? 0 : 2);
     expect(JSON.parse(expected.policy).theta).not.toBe(0);
 
     const cuts = 8;
@@ -117,7 +214,7 @@ describe.each(Object.keys(methods))("%s", (name) => {
       if (existsSync(join(path, "latest"))) await train(name, path, { operation: 3, kind });
       else rmSync(path, { recursive: true, force: true });
       expect((await train(name, path)).ended).toBe(true);
-      expect(fingerprint(path)).toEqual(expected);
+      expect(fingerprint(name, path)).toEqual(expected);
     }
   }, 600_000);
 });

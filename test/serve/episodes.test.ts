@@ -238,7 +238,7 @@ describe("episodes without a header", () => {
       expect(begun.map(({ episode }) => episode)).not.toContain(third.episode);
     }));
 
-  it("are not those that a client named", () =>
+  it("are not the named ones", () =>
     inDirectory(async (directory) => {
       const { client } = await start(same(), join(directory, "episodes.jsonl"));
       const { said } = await turn(client, [say("Task")], "mine");
@@ -304,10 +304,25 @@ describe("an open episode", () => {
       expect(notes.join()).toMatch(/1 episodes recorded, 2 left out/);
     }));
 
+  it("is not idle when it was rewarded", () =>
+    inDirectory(async (directory) => {
+      const record = join(directory, "episodes.jsonl");
+      const model = new CallingModel(() => "Yes.");
+      const options = { openLog: join(directory, "open.jsonl"), maxIdleMs: 400 };
+      const { client, reward, server } = await start(model, record, options);
+      await turn(client, [say("Go")], "judged");
+      for (let time = 0; time < 8; time++) {
+        await new Promise((resolve) => setTimeout(resolve, 150));
+        expect(await reward("judged", { reward: 1, terminated: false })).toMatchObject({ status: 200 });
+      }
+      expect(server.recorded).toBe(0);
+      expect(await reward("judged", { reward: 1 })).toMatchObject({ status: 200, reward: 9 });
+    }));
+
   it("is one of so many, and so many names are refused", () =>
     inDirectory(async (directory) => {
       const model = same();
-      const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000, 2);
+      const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000, { maxEpisodes: 2 });
       expect(() => new Episodes(join(directory, "episodes.jsonl"), 1_000_000)).toThrow(
         expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("is in use by") }),
       );
@@ -379,7 +394,7 @@ describe("an open episode", () => {
     }));
 });
 
-describe("a recording that is gone on with", () => {
+describe("a recording that is continued", () => {
   it("loses a line that a crash left half written, numbers on, and shows what was asked", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");

@@ -42,7 +42,7 @@ async function raw(server: Server, text: string): Promise<string> {
   let answer = "";
   socket.on("data", (chunk) => (answer += String(chunk)));
   socket.on("error", () => {});
-  for (let i = 0; i < 100 && !answer.endsWith("}"); i++) await sleep(20);
+  while (!answer.endsWith("}") && !socket.closed) await sleep(20);
   socket.destroy();
   return answer;
 }
@@ -95,6 +95,7 @@ describe("a page in a browser", () => {
     expect(asked.status).toBe(204);
     expect(asked.headers.get("access-control-allow-origin")).toBe("https://chat.example");
     expect(asked.headers.get("access-control-allow-headers")).toContain("authorization");
+    expect(asked.headers.get("access-control-allow-methods")).toContain("DELETE");
     const answered = await fetch(`${server.url}/v1/models`, {
       headers: { ...headers, authorization: "Bearer secret" },
     });
@@ -102,6 +103,7 @@ describe("a page in a browser", () => {
       200,
       "https://chat.example",
     ]);
+    expect(answered.headers.get("access-control-expose-headers")).toContain("x-nlac-version");
     expect(await raw(server, get("localhost", "origin: https://evil.example\r\n"))).toMatch(
       /^HTTP\/1\.1 403/,
     );
@@ -145,6 +147,7 @@ describe("a request", () => {
       ...{ user: "u", metadata: { a: "b" }, store: false, service_tier: "auto", safety_identifier: "s" },
       ...{ parallel_tool_calls: true, prompt_cache_key: "k", reasoning_effort: "low", verbosity: "low" },
       ...{ prediction: null, modalities: ["text"], audio: null, logit_bias: {}, stream_options: null },
+      ...{ presence_penalty: 0, repetition_penalty: 1, chat_template_kwargs: {}, top_k: -1 },
     };
     const messages = [
       { role: "user", content: "x", name: "ann" },
@@ -152,9 +155,8 @@ describe("a request", () => {
       { role: "user", content: [{ type: "text", text: "x", cache_control: { type: "ephemeral" } }] },
     ];
     expect(await chat({ ...ignored, messages })).toMatchObject({ status: 200 });
-    expect(await post("/v1/completions", { model: "m", prompt: "x", user: "u" })).toMatchObject({
-      status: 200,
-    });
+    const completion = { model: "m", prompt: "x", user: "u", repetition_penalty: 1 };
+    expect(await post("/v1/completions", completion)).toMatchObject({ status: 200 });
     expect(await chat({ modalities: ["text", "audio"] })).toMatchObject({ status: 400, param: "modalities" });
   });
 
@@ -228,13 +230,19 @@ describe("a request", () => {
         .prompt(),
     );
     // JSON.parse alone takes a second on each of these.
-    const delay = monitorEventLoopDelay({ resolution: 5 });
     const bodies = Array.from({ length: 3 }, () => `{"model":"m","messages":[${"{},".repeat(5_000_000)}{}]}`);
-    delay.enable();
-    const answers = await Promise.all(bodies.map((body) => post(chats, body)));
-    delay.disable();
-    expect(answers.map(({ status }) => status)).toEqual([400, 400, 400]);
-    expect(delay.percentile(99) / 1e6).toBeLessThan(500);
+    const measure = async () => {
+      const delay = monitorEventLoopDelay({ resolution: 5 });
+      delay.enable();
+      const answers = await Promise.all(bodies.map((body) => post(chats, body)));
+      delay.disable();
+      expect(answers.map(({ status }) => status)).toEqual([400, 400, 400]);
+      return delay.percentile(99) / 1e6;
+    };
+    // Other processes may stop this one for long. A parser on this thread is too slow every time.
+    let longest = await measure();
+    for (let again = 0; again < 4 && longest >= 500; again++) longest = await measure();
+    expect(longest).toBeLessThan(500);
   });
 
   it("that is not HTTP is answered with a code", async () => {

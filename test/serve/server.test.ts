@@ -235,7 +235,7 @@ describe("the openai client", () => {
     expect(streamed).toBe("s!");
   });
 
-  it("calls tools, streamed or not, and goes on with their answers on the ids that the model wrote", async () => {
+  it("calls tools, streamed or not, and continues with their answers on the sampled ids", async () => {
     const { client, model } = await start((prompt) =>
       prompt.includes("<tool_response>") ? "It rains." : `Let me see.\n${call("Bonn")}`,
     );
@@ -303,6 +303,12 @@ describe("the openai client", () => {
       /response_format\.jsonSchema has "not", which texts cannot be held to/,
     ],
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
+    [{ repetition_penalty: 1.1 }, /repetition_penalty: penalties are not supported/],
+    [
+      { chat_template_kwargs: { enable_thinking: false } },
+      /chat_template_kwargs: the chat template takes no/,
+    ],
+    [{ top_k: -2 }, /top_k/],
     [{ tool_choice: "required" }, /tool_choice: no tool has this name/],
     [
       {
@@ -326,7 +332,7 @@ describe("the openai client", () => {
     expect(model.calls).toEqual([]);
   });
 
-  it("may leave out what a tool is for and takes, and gets an id of its own for every call", async () => {
+  it("accepts tools without description and parameters, and gives every call a different id", async () => {
     const { client } = await start(() => call("Bonn"));
     const bare = { ...weather, description: null, parameters: null };
     const tools = [{ type: "function", function: bare }];

@@ -131,13 +131,13 @@ describe("a recording", () => {
     let asked = 0;
     const player = (): ChatService =>
       openService(async () => {
-        await new Promise((resolve) => setTimeout(resolve, Math.random() * 4));
+        await new Promise((resolve) => setTimeout(resolve, (asked * 7) % 5));
         return `Thought: hm.\nAction: Is it number ${asked++ % 7}?`;
       });
     let answered = 0;
     const oracle = (): ChatService =>
       openService(async () => {
-        await new Promise((resolve) => setTimeout(resolve, Math.random() * 4));
+        await new Promise((resolve) => setTimeout(resolve, (answered * 3) % 5));
         return ["yes", "no", "unknown"][answered++ % 3]!;
       });
     const play = async (players: ChatService, oracles: ChatService) => {

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";
 import { byteTokenizerParts, ScriptedModel } from "./scripted-model.ts";
 
 const template = readFileSync(
@@ -10,8 +10,12 @@ const template = readFileSync(
   "utf8",
 );
 
+export function callingTokenizerParts(): TokenizerParts {
+  return { ...byteTokenizerParts(), chatTemplate: template };
+}
+
 export function callingTokenizer(): Tokenizer {
-  return new Tokenizer({ ...byteTokenizerParts(), chatTemplate: template });
+  return new Tokenizer(callingTokenizerParts());
 }
 
 export class CallingModel extends ScriptedModel {

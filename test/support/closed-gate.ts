@@ -1,6 +1,6 @@
 import type { ScriptedModel } from "./scripted-model.ts";
 
-/** Holds the model's generations back until it is opened; counts those that have come. */
+/** Delays the model's generations until it is opened; counts the waiting ones. */
 export function closedGate(model: ScriptedModel): { readonly waiting: number; open: () => void } {
   let waiting = 0;
   let open = () => {};

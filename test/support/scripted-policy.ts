@@ -46,6 +46,12 @@ export class ScriptedPolicy extends ScriptedModel implements PolicyGradientModel
     this.reference = this.theta;
   }
 
+  async restoreReference(): Promise<void> {
+    if (this.reference === undefined) throw new Error("There is no reference.");
+    this.theta = this.reference;
+    await this.discardGradients();
+  }
+
   override async logProbs(
     texts: readonly ScoredText[],
     { weights = "online" }: { weights?: WeightSet | "reference"; temperature?: number } = {},

@@ -1,4 +1,4 @@
-/** Everything that tests write lies in one directory of its own, which goes when they have ended. */
+/** One temporary directory for all files that tests write; it is removed after the last test. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

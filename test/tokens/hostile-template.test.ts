@@ -196,6 +196,19 @@ describe("text that is changed on its way to the ids", () => {
     },
   );
 
+  it("does not hide the template's own tokens, if a message between two of them is empty", () => {
+    const added_tokens = ["word", "stop"].map((content, i) => ({ id: 900 + i, content, normalized: true }));
+    const tokenizer = new Tokenizer({
+      json: { ...base, normalizer: { type: "Prepend", prepend: "<" }, added_tokens },
+      config: {},
+    });
+    const template = new ChatTemplate("{% for m in messages %}{{ 'word' + m.content + 'stop' }}{% endfor %}");
+    for (const content of ["h", ""]) {
+      const ids = template.encode(tokenizer, [{ role: "user", content }]);
+      expect(ids.filter((id) => tokenizer.addedIds.has(id))).toEqual([900, 901]);
+    }
+  });
+
   it("keeps the control tokens that a template assembles around the role", () => {
     const tokenizer = new Tokenizer({
       json: {

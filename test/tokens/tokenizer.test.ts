@@ -255,6 +255,15 @@ describe("rules of added tokens", () => {
     expect(tokenizer.encode("A</S>AB")).not.toContain(7);
   });
 
+  it("normalizes the text around it once", () => {
+    const small = smallTokenizer();
+    small.json.normalizer = { type: "Prepend", prepend: "a" };
+    small.json.added_tokens = [{ id: 7, content: "</s>", special: true, normalized: true }];
+    // As the tokenizers package does.
+    expect(new Tokenizer(small).encodeTemplate("b")).toEqual([2]);
+    expect(new Tokenizer(small).encodeTemplate("ba")).toEqual([2, 0]);
+  });
+
   it("does not let a merge make one", () => {
     const small = smallTokenizer();
     small.json.added_tokens = [{ id: 2, content: "ab", special: true, normalized: false }];

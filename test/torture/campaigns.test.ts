@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 const script = fileURLToPath(new URL("../../scripts/torture.mjs", import.meta.url));
@@ -24,8 +25,23 @@ async function torture(...args: string[]) {
 test.skipIf(!built)("every campaign describes itself", async () => {
   const { stdout, status } = await torture("--list");
   expect(status).toBe(0);
-  for (const name of ["crashes", "environments", "faults", "flips", "kills", "numbers"])
+  for (const name of [
+    "crashes",
+    "environments",
+    "faults",
+    "flips",
+    "kills",
+    "mcp",
+    "numbers",
+    "properties",
+    "served",
+  ])
     expect(stdout).toMatch(new RegExp(`^${name} +\\S`, "m"));
+});
+
+test("property tests draw the same cases in every run", () => {
+  const cases = () => fc.sample(fc.string(), 20);
+  expect(cases()).toEqual(cases());
 });
 
 test("an unknown campaign is refused", async () => {
@@ -41,7 +57,9 @@ describe.skipIf(!built)("a short form of", () => {
     ["faults", 1],
     ["flips", 60],
     ["kills", 2],
+    ["mcp", 20],
     ["numbers", 7],
+    ["served", 1],
   ])(
     "%s fails nowhere",
     async (name, runs) => {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { silentProgress } from "../../lib/display/progress.ts";
 import { errands } from "../../lib/environments/errands/index.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { endless, memoryRun, shareOver } from "../../lib/run/training-run.ts";
 import { wilsonInterval } from "../../lib/statistics/intervals.ts";
 import { evaluatePeriodically, evaluationConfig } from "../../lib/training/periodic-evaluation.ts";
 import { errandEnvironment } from "../support/errand.ts";
@@ -33,6 +34,23 @@ function training(evaluation: object, iterations = 5) {
     },
   };
 }
+
+describe("a training shows the number of its iteration", () => {
+  test.each([
+    { iterations: 5, environmentSteps: 0, total: 5, share: 0.5 },
+    { iterations: 5, environmentSteps: 100, total: undefined, share: 0.5 },
+    { iterations: endless, environmentSteps: 0, total: undefined, share: 0 },
+  ])("and the total if there is one: %o", async ({ iterations, environmentSteps, total, share }) => {
+    const shown: unknown[] = [];
+    const iteration = (...numbers: unknown[]) => shown.push(numbers);
+    const run = memoryRun({ progress: { ...silentProgress, iteration } });
+    const { config, state, ...rest } = training({}, iterations);
+    state.iteration = 2;
+    await evaluatePeriodically({ ...rest, state, config: { ...config, environmentSteps }, run });
+    expect(shown).toEqual([[3, total]]);
+    expect(shareOver({ ...state, stepsBefore: 0 }, { iterations, environmentSteps }, 0.5)).toBe(share);
+  });
+});
 
 describe("evaluation during training", () => {
   test("never by default", async () => {

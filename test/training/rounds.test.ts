@@ -58,7 +58,7 @@ describe("an iteration's episodes", () => {
 
   test("are the last of the run when it is resumed", async () => {
     const all = [...(await collect(0)), ...(await collect(6))];
-    expect(episodesFrom(all, 6).map(({ id }) => id)).toEqual([6, 7, 8, 9, 10, 11]);
+    expect((await episodesFrom(all, 6)).map(({ id }) => id)).toEqual([6, 7, 8, 9, 10, 11]);
   });
 });
 

@@ -12,24 +12,25 @@ const [first, , last] = transitions;
 test("a sample has every completion by role, numbered after the first, with its figures", async () => {
   const writer = roleWriter(model, { refinements: 2 });
   const [targets, refinements] = [await writeTargets(writer, transitions), await refine(writer, transitions)];
-  const { texts, facts, ...place } = sampleRecord(model, 7, first!, targets[0]!, refinements[0]!, 0.5);
+  const { texts, facts, parsed, ...place } = sampleRecord(7, first!, targets[0]!, refinements[0]!, 0.5);
   expect(place).toEqual({ update: 7, trajectory: 0, turn: 0 });
   expect(texts).toEqual({
-    state: model.decode(first!.state.tokens),
-    action: `${act("soap")}<|im_end|>`,
-    observation: "OBSERVED wants key",
     future: "a future text",
     target,
     attempt: act("soap"),
     ...{ critique, "critique 2": critique, refinement: act("key"), "refinement 2": act("key") },
   });
-  expect(facts).toEqual({ reward: 0, terminated: false, truncated: false, l1: 0.5 });
+  expect(facts).toEqual({ reward: 0, terminated: false, truncated: false, l1: 0.5, changed: true });
+  const no = { ok: true, yes: false };
+  expect(parsed).toEqual({
+    ...{ target: no, attempt: { ok: true }, critique: no, "critique 2": no, refinement: { ok: true } },
+  });
 });
 
 test("what was dropped has its cause, and no L1", () => {
   const nothing = { critiques: [], judgements: [], refinements: [] };
   const refinement = { ...nothing, dropped: "context", reason: "too long" } as const;
-  const { facts } = sampleRecord(model, 0, last!, { dropped: "unreadable" }, refinement, undefined);
+  const { facts } = sampleRecord(0, last!, { dropped: "unreadable" }, refinement, undefined);
   expect(facts).toEqual({
     ...{ reward: 0, terminated: true, truncated: false },
     ...{ targetDropped: "unreadable", refinementDropped: "too long" },

@@ -5,7 +5,10 @@ import { type Tool, ToolError, tool } from "../define-tool.ts";
 
 /** The part of a client of `@modelcontextprotocol/sdk` that the adapter uses. */
 export interface McpClient {
-  listTools(page?: { cursor?: string }): Promise<{
+  listTools(
+    page?: { cursor?: string },
+    options?: { timeout?: number },
+  ): Promise<{
     tools: { name: string; description?: string; inputSchema: Record<string, unknown> }[];
     nextCursor?: string;
   }>;
@@ -39,16 +42,16 @@ const maxTools = 1000;
  * disconnects or times out is a fault of the environment. Episodes share the server. If its tools
  * have state, open one per episode, in `start`.
  *
- * @param options.timeout timeout of a call in milliseconds; default 60,000
+ * @param options.timeout timeout of a call, and of each page of the list of tools, in milliseconds; default 60,000
  * @throws NlacError ERR_CONFIG if `source` is not a client and the package
  *   @modelcontextprotocol/sdk is not installed; ERR_ENVIRONMENT for a server that cannot be
- *   reached; ERR_VALUE for a tool with an unusable name or schema
+ *   reached or does not list its tools; ERR_VALUE for a tool with an unusable name or schema
  */
 export async function mcpTools(source: McpSource, options: { timeout?: number } = {}): Promise<McpTools> {
   const { timeout = 60_000 } = options;
   const connection = new Connection(source);
   try {
-    const offered = await toolsOf(await connection.client());
+    const offered = await toolsOf(await connection.client(), timeout);
     const tools = offered.map(({ name, description = "", inputSchema }) =>
       tool({
         name,
@@ -68,11 +71,11 @@ export async function mcpTools(source: McpSource, options: { timeout?: number } 
 
 type Offered = Awaited<ReturnType<McpClient["listTools"]>>["tools"];
 
-async function toolsOf(client: McpClient): Promise<Offered> {
+async function toolsOf(client: McpClient, timeout: number): Promise<Offered> {
   const tools: Offered = [];
   let cursor: string | undefined;
   do {
-    const page = await client.listTools(cursor === undefined ? {} : { cursor });
+    const page = await listPage(client, cursor, timeout);
     tools.push(...page.tools);
     cursor = page.nextCursor;
     if (tools.length > maxTools || (cursor !== undefined && page.tools.length === 0))
@@ -82,6 +85,18 @@ async function toolsOf(client: McpClient): Promise<Offered> {
       );
   } while (cursor !== undefined);
   return tools;
+}
+
+async function listPage(client: McpClient, cursor: string | undefined, timeout: number) {
+  try {
+    return await client.listTools(cursor === undefined ? {} : { cursor }, { timeout });
+  } catch (error) {
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `The MCP server does not list its tools: ${(error as Error).message}`,
+      { cause: error },
+    );
+  }
 }
 
 /** JSON-RPC's error code for invalid parameters. */

@@ -37,6 +37,7 @@ import {
   bestSale,
   buyers,
   maxOverBudget,
+  maxPrice,
   type Offer,
   objection,
   saleReward,
@@ -114,6 +115,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     let searched = false;
     let actions = 0;
     let over = false;
+    let why: string | undefined = "No car was sold.";
 
     /** Carries out an action; `ending` is set if the negotiation is over. */
     const act = async (action: Action): Promise<{ said: Message; info: object; ending?: Ending }> => {
@@ -172,8 +174,15 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
         actions++;
         const ending = ended ?? (actions === maxTurns ? noSale("The turns are used up.") : undefined);
         over = ending !== undefined;
+        if (ending !== undefined) why = ending.success ? undefined : failure(ending);
         return result(buyer, said, info, ending, revealAtEnd);
       },
+      privileged: () => ({
+        secret: secretOf(buyer),
+        // Car numbers mean nothing before a search has shown them, and other cars cannot be offered.
+        hidden: [...new Set([buyer.budget, maxPrice(buyer), bestSaleTo(buyer).price])].map(dollars),
+        ...(why === undefined ? {} : { failureReason: why }),
+      }),
       async close() {
         over = true;
       },
@@ -219,6 +228,11 @@ function noSale(text: string): Ending {
   return { text: `${text} No car was sold.`, reward: 0, success: false, info: {} };
 }
 
+/** Why a negotiation failed, with what is hidden from the dealer. */
+function failure({ text, info: { against } }: Ending): string {
+  return typeof against === "string" ? `${text} The buyer's objection: ${against}.` : text;
+}
+
 /** Evaluates a sale that the buyer agreed to. A model as buyer may agree to an invalid one. */
 function sale(buyer: Buyer, offer: Offer, firstCar: number, reveal: boolean): Ending {
   const { car, price } = offer;
@@ -247,7 +261,7 @@ function result(
 ): StepResult {
   if (ending === undefined)
     return { observation: [said], reward: 0, terminated: false, truncated: false, info: { ...info } };
-  const told = reveal ? ` ${hidden(buyer)}` : "";
+  const told = reveal ? ` ${secretOf(buyer)}` : "";
   return {
     observation: [said, { role: "user", content: `[The negotiation is over. ${ending.text}${told}]` }],
     reward: ending.reward,
@@ -257,8 +271,12 @@ function result(
   };
 }
 
-function hidden(buyer: Buyer): string {
-  const best = bestSale(buyer, inventories[buyer.split].cars)!;
+function bestSaleTo(buyer: Buyer): Offer {
+  return bestSale(buyer, inventories[buyer.split].cars)!;
+}
+
+function secretOf(buyer: Buyer): string {
+  const best = bestSaleTo(buyer);
   return (
     `${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ` +
     `${best.car.id} for ${dollars(best.price)}.`

@@ -26,6 +26,7 @@ import {
   rules,
   thingIn,
   things,
+  thoughtText,
 } from "./words.ts";
 import {
   bring,
@@ -118,6 +119,14 @@ export interface ErrandsTask {
   split: "train" | "test";
 }
 
+function pairs(things: readonly string[]): [string, string][] {
+  return things.flatMap((a, i) => things.slice(i + 1).map((b): [string, string] => [a, b]));
+}
+
+function nameOf({ kind, split }: ErrandsTask): string {
+  return split === "train" ? kind : `${kind} (${split})`;
+}
+
 /** The environment of errands. Throws ERR_CONFIG for invalid options. */
 export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> {
   const shape = checkOptions(options);
@@ -156,6 +165,16 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
           info: { event: move.event, ...(move.ending === undefined ? {} : { ending: move.ending.kind }) },
         };
       },
+      privileged: () => ({
+        secret: errand.chain.join(", "),
+        // Naming one thing is an action like any other; two that the desk has not named are an order.
+        hidden: [...pairs(errand.chain), ...(progress.lostOver === undefined ? [] : [progress.lostOver])],
+        ...(progress.lostOver === undefined
+          ? progress.brought.length === errand.chain.length
+            ? {}
+            : { failureReason: "The moves ran out." }
+          : { failureReason: `The desk took the ${progress.lostOver} by mistake.` }),
+      }),
       async close() {
         over = true;
       },
@@ -176,7 +195,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       const ofSplit = split === "train" ? kinds.slice(0, composedToTrain) : kinds.slice(composedToTrain);
       return (composed ? ofSplit : kinds).map((kind) => ({ kind, split }));
     },
-    taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),
+    taskId: nameOf,
     start,
     // Demonstrates made-up errands regardless of the task, so that no hidden order is revealed.
     demonstrate: async (_, { seed }) => demonstrate(seed, { deadEnds, namesDeadEnd, composed }),
@@ -186,6 +205,19 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       const thing = thingIn(observation[0]?.content ?? "");
       const deadEnd = deadEndIn(later.at(-1)?.[0]?.content ?? "");
       return thing === undefined || thing === deadEnd ? undefined : { ...action, text: thing };
+    },
+    propose: ({ task }, actions, _, count) => {
+      const errand = [...all.values()].find(
+        ({ kind }) => task === kind || task === nameOf({ kind, split: "test" }),
+      );
+      if (errand === undefined) return [];
+      let progress: Progress = { brought: [], movesLeft: moves };
+      for (const { text } of actions) progress = bring(errand, progress, text.trim(), false).progress;
+      // What the desk should be brought next; then things that it will want later.
+      const thought = thoughtText({ kind: errand.kind, brought: progress.brought });
+      return errand.chain
+        .slice(progress.brought.length, progress.brought.length + count)
+        .map((text) => ({ text, thought }));
     },
     close: async () => {},
   };

@@ -181,6 +181,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     const city = cityOf(task);
     let used = 0;
     let over = false;
+    let last: StepResult | undefined;
     return {
       observation: observe(city),
       async step(action: Action): Promise<StepResult> {
@@ -189,8 +190,16 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
         const result = await play(oracle, city, action.text, used, options);
         used++;
         over = result.terminated;
+        last = result;
         return result;
       },
+      privileged: () => ({
+        secret: city.name,
+        hidden: city.aliases,
+        ...(last?.info.success === true
+          ? {}
+          : { failureReason: over ? "The city was not guessed." : "There was no guess." }),
+      }),
       async close() {
         over = true;
       },

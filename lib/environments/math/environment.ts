@@ -22,18 +22,7 @@ import type {
 import { checkSplit, episodeOver } from "../errors.ts";
 import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
-import { ownProblems } from "./problems.ts";
-
-export interface MathProblem {
-  id: string;
-  problem: string;
-  /** The right answer, as in \boxed{}. */
-  answer: string;
-  solution?: string;
-  subject?: string;
-  /** 1 (easiest) to 5. */
-  level?: number;
-}
+import { type MathProblem, ownProblems } from "./problems.ts";
 
 export interface MathOptions {
   /**

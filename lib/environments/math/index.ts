@@ -1,2 +1,3 @@
-export { type MathOptions, type MathProblem, math } from "./environment.ts";
+export { type MathOptions, math } from "./environment.ts";
 export { gradeMath } from "./grade.ts";
+export type { MathProblem } from "./problems.ts";

@@ -126,3 +126,17 @@ export function hasMatrix(node: Node): boolean {
       return false;
   }
 }
+
+/** The product of `left` and `right`; a product on the left is extended. */
+export function joinProduct(left: Node, right: Node): Node {
+  return left.kind === "product"
+    ? { kind: "product", items: [...left.items, right] }
+    : { kind: "product", items: [left, right] };
+}
+
+/** A power, or a transposed matrix: an exponent T always means the transpose. */
+export function raised(left: Node, right: Node): Node {
+  if (left.kind === "matrix" && right.kind === "name" && /^(?:T|\\top|\\intercal)$/.test(right.name))
+    return { kind: "call", name: "transpose", arguments: [left] };
+  return { kind: "power", left, right };
+}

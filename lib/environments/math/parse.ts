@@ -1,11 +1,18 @@
 /** A small recursive-descent parser of answers with bounded depth. Does not use `eval`. */
 
 import type { Token } from "./latex.ts";
-import { letters, type Node, number, printed } from "./node.ts";
-
-const deepest = 60;
-
-class Unreadable extends Error {}
+import { joinProduct, letters, type Node, number, printed, raised } from "./node.ts";
+import {
+  functions,
+  greek,
+  opaque,
+  own,
+  relationCommands,
+  relationSymbols,
+  startsFactor,
+  textual,
+} from "./symbols.ts";
+import { TokenReader, Unreadable } from "./token-reader.ts";
 
 /** Undefined if the tokens are not an expression that this parser supports. */
 export function parse(tokens: readonly Token[]): Node | undefined {
@@ -17,62 +24,11 @@ export function parse(tokens: readonly Token[]): Node | undefined {
   }
 }
 
-const relationCommands: Record<string, string> = {
-  le: "<=",
-  leq: "<=",
-  leqslant: "<=",
-  ge: ">=",
-  geq: ">=",
-  geqslant: ">=",
-  ne: "!=",
-  neq: "!=",
-  in: "in",
-  approx: "approx",
-  equiv: "=",
-  lt: "<",
-  gt: ">",
-  to: "->",
-  rightarrow: "->",
-  mapsto: "->",
-  mid: "mid",
-  sim: "~",
-  parallel: "parallel",
-  perp: "perp",
-};
-const relationSymbols: Record<string, string> = {
-  "=": "=",
-  "==": "=",
-  "<": "<",
-  ">": ">",
-  "<=": "<=",
-  ">=": ">=",
-  "!=": "!=",
-  "->": "->",
-};
-const functions = new Set(
-  "sin cos tan cot sec csc arcsin arccos arctan sinh cosh ln log lg exp abs gcd lcm max min det arg Re Im".split(
-    " ",
-  ),
-);
-const textual: Record<string, Node> = {
-  pi: { kind: "constant", name: "pi" },
-  infty: { kind: "constant", name: "infinity" },
-  emptyset: { kind: "set", items: [] },
-  varnothing: { kind: "set", items: [] },
-};
-
-class Parser {
-  private readonly tokens: readonly Token[];
-  private at = 0;
-  private depth = 0;
+class Parser extends TokenReader {
   /** Indices of the enclosing sums and products; among them, i is not the imaginary unit. */
   private readonly indices: string[] = [];
   /** Number of open |…|; inside one, a bar closes it. */
   private bars = 0;
-
-  constructor(tokens: readonly Token[]) {
-    this.tokens = tokens;
-  }
 
   answer(): Node {
     const answer = this.groups(["\\\\", "&"], () => this.accept(";") || this.accept("\\\\"));
@@ -218,8 +174,7 @@ class Parser {
     ) {
       return { kind: "sum", items: [left, fraction] };
     }
-    this.at = from;
-    this.pending = "";
+    this.goBack(from);
     return undefined;
   }
 
@@ -317,41 +272,17 @@ class Parser {
       const token = this.tokens[this.at];
       if (token?.kind === "number" && /^\d/.test(token.text)) {
         // \frac12 takes one digit each; the rest stays in place.
-        return this.digit(token.text);
+        return number(this.digit(token.text));
       }
       return this.atom();
     });
-  }
-
-  private pending = "";
-
-  private digit(text: string): Node {
-    const from = this.pending === "" ? text : this.pending;
-    this.pending = from.slice(1);
-    if (this.pending === "") this.at++;
-    else if (this.pending.startsWith(".")) {
-      // A decimal as an argument is read whole.
-      this.pending = "";
-      this.at++;
-      return number(from);
-    }
-    return number(from[0]!);
   }
 
   private atom(): Node {
     return this.deeper(() => {
       const token = this.tokens[this.at];
       if (token === undefined) throw new Unreadable();
-      if (token.kind === "number") {
-        if (this.pending !== "") {
-          const rest = this.pending;
-          this.pending = "";
-          this.at++;
-          return number(rest);
-        }
-        this.at++;
-        return number(token.text);
-      }
+      if (token.kind === "number") return number(this.digits(token.text));
       if (token.kind === "name") {
         this.at++;
         if ((token.text === "e" || token.text === "i") && !this.indices.includes(token.text))
@@ -403,7 +334,7 @@ class Parser {
           this.expect("]");
         }
         // \sqrt12 means √12, though LaTeX would print √1 2.
-        const whole = this.tokens[this.at]?.kind === "number" && this.pending === "";
+        const whole = this.tokens[this.at]?.kind === "number" && !this.insideNumber();
         return { kind: "root", left: whole ? this.atom() : this.argument(), right: degree };
       }
       case "cbrt":
@@ -565,68 +496,4 @@ class Parser {
     if (style === "cases" || style === "align*") return { kind: "list", items: rows.map((row) => row[0]!) };
     return { kind: "matrix", style, rows };
   }
-
-  private deeper<T>(read: () => T): T {
-    if (++this.depth > deepest * 4) throw new Unreadable();
-    const result = read();
-    this.depth--;
-    return result;
-  }
-
-  private end(): boolean {
-    return this.at >= this.tokens.length;
-  }
-
-  private sees(symbol: string): boolean {
-    const token = this.tokens[this.at];
-    return token?.kind === "symbol" && token.text === symbol;
-  }
-
-  private accept(symbol: string): boolean {
-    if (!this.sees(symbol)) return false;
-    this.at++;
-    return true;
-  }
-
-  private acceptCommand(name: string): boolean {
-    const token = this.tokens[this.at];
-    if (token?.kind !== "command" || token.text !== name) return false;
-    this.at++;
-    return true;
-  }
-
-  private expect(symbol: string): void {
-    if (!this.accept(symbol)) throw new Unreadable();
-  }
-}
-
-const startsFactor = new Set(
-  (
-    "frac sqrt cbrt pi infty binom dbinom tbinom sum prod lfloor lceil lvert boxed fbox emptyset varnothing dots ldots cdots " +
-    "langle lbrace"
-  ).split(" "),
-);
-const greek = new Set(
-  (
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi " +
-    "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
-  ).split(" "),
-);
-const opaque = new Set("triangle angle square bot top intercal backslash prime star dagger".split(" "));
-
-function own<T>(table: Record<string, T>, key: string): T | undefined {
-  return Object.hasOwn(table, key) ? table[key] : undefined;
-}
-
-function joinProduct(left: Node, right: Node): Node {
-  return left.kind === "product"
-    ? { kind: "product", items: [...left.items, right] }
-    : { kind: "product", items: [left, right] };
-}
-
-/** A power, or a transposed matrix: an exponent T always means the transpose. */
-function raised(left: Node, right: Node): Node {
-  if (left.kind === "matrix" && right.kind === "name" && /^(?:T|\\top|\\intercal)$/.test(right.name))
-    return { kind: "call", name: "transpose", arguments: [left] };
-  return { kind: "power", left, right };
 }

@@ -1,6 +1,15 @@
-/** A small set of original problems, so that the environment runs without any data. */
+/** A problem, and a small set of original ones, so that the environment runs without any data. */
 
-import type { MathProblem } from "./environment.ts";
+export interface MathProblem {
+  id: string;
+  problem: string;
+  /** The right answer, as in \boxed{}. */
+  answer: string;
+  solution?: string;
+  subject?: string;
+  /** 1 (easiest) to 5. */
+  level?: number;
+}
 
 type Row = [problem: string, answer: string, subject: string, level: number];
 

@@ -3,11 +3,22 @@
  * nothing, a record is copied when a call changes it, and hashes are computed on demand.
  */
 
+import { bindArguments } from "./bind-arguments.ts";
 import type { BaseText, Tables } from "./hash.ts";
 import { asKey, dict, PythonError } from "./python.ts";
 import { hashedText, referenceForm, repr } from "./text.ts";
-import { bind, type Tool } from "./tools.ts";
 import { copyOf, type Dict, fromJavaScript, parseJson, type Value } from "./values.ts";
+
+export interface Tool {
+  readonly name: string;
+  /** In order. All are required, and no others are accepted. */
+  readonly parameters: readonly string[];
+  /**
+   * Returns the observation; null is Python's None, where the original ends without a return.
+   * Throws PythonError; changes made before stay, as in the original.
+   */
+  run(database: Database, ...args: Value[]): string | null;
+}
 
 /** Shared by all databases of a domain. */
 export interface SharedData {
@@ -112,7 +123,7 @@ export class Database {
     if (called === undefined) return { observation: `Unknown action ${name}`, failed: true };
     let observation: string | null;
     try {
-      observation = called.run(this, ...bind(called, readArguments(args)));
+      observation = called.run(this, ...bindArguments(called, readArguments(args)));
     } catch (error) {
       // A SyntaxError: the text was not JSON. A RangeError: its nesting or a number exceeds the
       // limits.

@@ -136,6 +136,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     }
     let used = 0;
     let over = false;
+    let won = false;
     return {
       observation: { messages: opening(turns, listed) },
       async step(action: Action): Promise<StepResult> {
@@ -145,6 +146,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         used++;
         const remaining = turns - used;
         const found = verdict === "found";
+        won ||= found;
         over = found || remaining === 0;
         const told = revealAtEnd ? ` The word was "${word}".` : "";
         const last = over
@@ -160,6 +162,11 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
           info: { ...info, verdict, remaining, ...(over ? { word, success: found } : {}) },
         };
       },
+      privileged: () => ({
+        secret: word,
+        hidden: all.find(({ name }) => name === word)?.aliases ?? [],
+        ...(won ? {} : { failureReason: "The word was not named in time." }),
+      }),
       async close() {
         over = true;
       },

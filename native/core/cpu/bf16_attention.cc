@@ -61,6 +61,20 @@ NLAC_AVX512 void softmax_backward(const Bits* probabilities, const float* at_pro
 
 constexpr int64_t query_block = 48;  // queries whose scores exist at a time
 
+float scale_of(const auto& head) {
+  return head.scale > 0 ? head.scale : 1.0f / std::sqrt(static_cast<float>(head.head_dim));
+}
+
+// exponentials_to of the scores [from, own), and zeros before. Starts with the 16 scores that hold
+// `from`.
+float window_exponentials_to(float* scores, int64_t from, int64_t own, int64_t padded, float scale,
+                             float offset, Bits* into) {
+  const int64_t begin = from / 16 * 16;
+  std::fill(into, into + begin, Bits{0});
+  std::fill(scores + begin, scores + from, -INFINITY);
+  return exponentials_to(scores + begin, own - begin, padded - begin, scale, offset, into + begin);
+}
+
 // --- attention over blocks -----------------------------------------------------------------------
 
 const Pair* pairs_at(const void* block, int64_t part) {
@@ -149,7 +163,7 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
   const int64_t d = head.head_dim, rows = count * head.group;
   const int64_t seen = head.past + first + count;
   const int64_t block_count = panels(seen, kBlockTokens), padded = panels(seen, wide) * wide;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const float scale = scale_of(head);
   const auto scores = scratch<float>(rows * padded);
   const auto probabilities = scratch<Bits>(rows * padded);
   const auto query = [&](int64_t row) {
@@ -169,10 +183,11 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
   const auto factors = scratch<float>(rows);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t own = head.past + first + row / head.group + 1;
-    const float* of_row = scores.get() + row * padded;
-    const float offset = scale * largest_of(of_row, own);
-    factors[row] = 1.0f / exponentials_to(of_row, own, block_count * kBlockTokens, scale, offset,
-                                          probabilities.get() + row * padded);
+    const int64_t from = first_seen(own, head.window);
+    float* of_row = scores.get() + row * padded;
+    const float offset = scale * largest_of(of_row + from, own - from);
+    factors[row] = 1.0f / window_exponentials_to(of_row, from, own, block_count * kBlockTokens, scale, offset,
+                                                 probabilities.get() + row * padded);
   }
   for (int64_t column = 0; column < d; column += wide)
     in_tiles(rows, [&]<int M>(int64_t row) {
@@ -188,8 +203,9 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
 }
 
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp) {
-  const int64_t d = head.head_dim, past = head.length - head.fresh, padded = panels(head.length, wide) * wide;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const int64_t d = head.head_dim, past = head.past, fresh = head.length - past,
+                padded = panels(head.length, wide) * wide;
+  const float scale = scale_of(head);
   const auto keys = scratch<Pair>(padded * d / 2), values = scratch<Pair>(padded * d / 2);
   pack_transposed(k, head.kv_stride, head.length, d / 2, keys.get());
   const int64_t value_pairs = (head.length + 1) / 2;
@@ -198,18 +214,19 @@ void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits*
   const auto scores = scratch<float>(query_block * padded), sums = scratch<float>(query_block * d);
   const auto probabilities = scratch<Bits>(query_block * padded);
   float factors[query_block];
-  for (int64_t first = 0; first < head.fresh; first += query_block) {
-    const int64_t count = std::min(query_block, head.fresh - first), seen = past + first + count;
+  for (int64_t first = 0; first < fresh; first += query_block) {
+    const int64_t count = std::min(query_block, fresh - first), seen = past + first + count;
     const int64_t seen_padded = panels(seen, wide) * wide;
     product(rows_of(q + first * head.q_stride, head.q_stride), keys.get(), d / 2 * wide, d / 2, count,
             seen_padded, scores.get(), padded, false);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t own = past + first + i + 1;
-      const float offset = scale * largest_of(scores.get() + i * padded, own);
-      const float sum = exponentials_to(scores.get() + i * padded, own, seen_padded, scale, offset,
-                                        probabilities.get() + i * padded);
+      const int64_t own = past + first + i + 1, from = first_seen(own, head.window);
+      float* const row = scores.get() + i * padded;
+      const float offset = scale * largest_of(row + from, own - from);
+      const float sum = window_exponentials_to(row, from, own, seen_padded, scale, offset,
+                                               probabilities.get() + i * padded);
       factors[i] = 1.0f / sum;
-      if (logsumexp) logsumexp[first + i] = offset + std::log(sum);
+      logsumexp[first + i] = offset + std::log(sum);
     }
     product(rows_of(probabilities.get(), padded), values.get(), value_pairs * wide, (seen + 1) / 2, count, d,
             sums.get(), d, false);
@@ -220,8 +237,9 @@ void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits*
 
 void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
                      const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v) {
-  const int64_t d = head.head_dim, length = head.length, padded = panels(length, wide) * wide;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const int64_t d = head.head_dim, length = head.length, padded = panels(length, wide) * wide,
+                past = head.past, fresh = length - past;
+  const float scale = scale_of(head);
   const int64_t key_pairs = (length + 1) / 2, d_panels = d / wide, block_pairs = query_block / 2;
   const auto keys = scratch<Pair>(padded * d / 2), values = scratch<Pair>(padded * d / 2);
   const auto key_rows = scratch<Pair>(key_pairs * d);
@@ -239,8 +257,8 @@ void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits*
   std::fill(grad_k, grad_k + length * d, 0.0f);
   std::fill(grad_v, grad_v + length * d, 0.0f);
 
-  for (int64_t first = 0; first < length; first += query_block) {
-    const int64_t count = std::min(query_block, length - first), seen = first + count,
+  for (int64_t first = 0; first < fresh; first += query_block) {
+    const int64_t count = std::min(query_block, fresh - first), seen = past + first + count,
                   pairs = (count + 1) / 2;
     const int64_t seen_padded = panels(seen, wide) * wide;
     const Bits* const queries = q + first * head.q_stride;
@@ -250,8 +268,9 @@ void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits*
     product(rows_of(upstream, head.output_stride), values.get(), d / 2 * wide, d / 2, count, seen_padded,
             at_probabilities.get(), padded, false);
     for (int64_t i = 0; i < count; ++i) {
-      exponentials_to(scores.get() + i * padded, first + i + 1, seen_padded, scale, logsumexp[first + i],
-                      probabilities.get() + i * padded);
+      const int64_t own = past + first + i + 1;
+      window_exponentials_to(scores.get() + i * padded, first_seen(own, head.window), own, seen_padded, scale,
+                             logsumexp[first + i], probabilities.get() + i * padded);
       softmax_backward(probabilities.get() + i * padded, at_probabilities.get() + i * padded, seen_padded,
                        dot(upstream + i * head.output_stride, output + (first + i) * head.output_stride, d),
                        scale, at_scores.get() + i * padded);

@@ -48,14 +48,17 @@ void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t 
 
 // Causal attention of one head; strides are between tokens.
 struct Head {
-  int64_t fresh, length;  // queries, and keys up to and including the last query's own
-  int64_t head_dim;       // a multiple of 64
+  int64_t length;    // keys up to and including the last query's own
+  int64_t head_dim;  // here a multiple of 64
   int64_t q_stride, kv_stride, output_stride;
+  int64_t past = 0;    // keys before the first query's own; there are length - past queries
+  int64_t window = 0;  // the last keys that a query sees, its own included; 0: all
+  float scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
 };
-// logsumexp [fresh] of the scaled scores (null: not needed). Runs on the calling thread.
+// logsumexp [queries] of the scaled scores. Runs on the calling thread.
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp);
-// For whole sequences, fresh == length. `grad` lies as `output` does, grad_q as q; grad_k and
-// grad_v [length, head_dim] f32 are overwritten. Runs on the calling thread.
+// `grad` lies as `output` does, grad_q as q; grad_k and grad_v [length, head_dim] f32 are overwritten.
+// Runs on the calling thread.
 void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
                      const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v);
 
@@ -70,12 +73,18 @@ void store_key(const Bits* key, int64_t head_dim, int64_t slot, Bits* block);
 void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, Bits* block);
 
 // Causal attention of the `group` query heads that share a key-value head, over blocks. Query i
-// sees the first past + i + 1 tokens. A query's result depends only on these and itself, bit for
-// bit.
+// sees the first past + i + 1 tokens, or the last `window` of them. A query's result depends only on
+// these and itself, bit for bit.
 struct BlockHead {
   int64_t past, group, head_dim;    // here head_dim is a multiple of 64
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
+  int64_t window = 0;               // 0: all
+  float scale = 0;                  // of the scores; 0: 1 / sqrt(head_dim)
 };
+// The first of `own` tokens that a query sees.
+inline int64_t first_seen(int64_t own, int64_t window) {
+  return window > 0 && own > window ? own - window : 0;
+}
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
 // keys and + values. Runs on the calling thread.
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,

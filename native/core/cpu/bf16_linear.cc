@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "core/cpu/bf16_amx.h"
 #include "core/cpu/bf16_products.h"
 #include "core/cpu/bf16_vectors.h"
 
@@ -184,6 +186,19 @@ NLAC_AVX512_INLINE void multiply(const Pair* rows, int64_t pairs, Int8Pairs pane
   }
 }
 
+// Writes 16 columns of a result, `left` of them, from column `column` of the panel on.
+template <typename Out>
+NLAC_AVX512_INLINE void write(__m512 value, const Bits* bias, int64_t column, int64_t left, Out* row,
+                              bool add) {
+  const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << std::clamp<int64_t>(left, 0, 16)) - 1);
+  if (bias) value = _mm512_add_ps(value, load16(bias + column, mask));
+  Out* const into = row + column;
+  if constexpr (sizeof(Out) == sizeof(Bits))
+    store16(into, mask, value);
+  else
+    _mm512_mask_storeu_ps(into, mask, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, into), value) : value);
+}
+
 // y[m][0, 64) of M rows and one panel, `count` columns of it.
 template <int M, typename Panel, typename Out>
 NLAC_AVX512 void panel_tile(const Bits* x, Panel panel, const Bits* bias, int64_t in, int64_t count, Out* y,
@@ -191,21 +206,22 @@ NLAC_AVX512 void panel_tile(const Bits* x, Panel panel, const Bits* bias, int64_
   __m512 tile[M][4];
   multiply(reinterpret_cast<const Pair*>(x), in / 2, panel, tile);
 #pragma GCC unroll 16
-  for (int c = 0; c < 4; ++c) {
-    const int64_t left = std::clamp<int64_t>(count - 16 * c, 0, 16);
-    const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << left) - 1);
-    const __m512 offset = bias ? load16(bias + 16 * c, mask) : _mm512_setzero_ps();
+  for (int c = 0; c < 4; ++c)
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      Out* into = y + m * stride + 16 * c;
-      const __m512 value = bias ? _mm512_add_ps(tile[m][c], offset) : tile[m][c];
-      if constexpr (sizeof(Out) == sizeof(Bits)) {
-        store16(into, mask, value);
-      } else {
-        _mm512_mask_storeu_ps(into, mask,
-                              add ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, into), value) : value);
-      }
-    }
+    for (int m = 0; m < M; ++m) write(tile[m][c], bias, 16 * c, count - 16 * c, y + m * stride, add);
+}
+
+// The same for any number of rows, by matrix tiles.
+template <typename Out>
+NLAC_AVX512 void panel_by_tiles(const Bits* x, int64_t rows, Pairs panel, const Bits* bias, int64_t in,
+                                int64_t count, Out* y, int64_t stride, bool add) {
+  alignas(64) float sum[amx::most_rows * wide];
+  for (int64_t first = 0; first < rows; first += amx::most_rows) {
+    const int64_t here = std::min(amx::most_rows, rows - first);
+    amx::panel_product(x + first * in, here, panel.weights, in / 2, sum);
+    for (int64_t m = 0; m < here; ++m)
+      for (int64_t c = 0; c < count; c += 16)
+        write(_mm512_load_ps(sum + m * wide + c), bias, c, count - c, y + (first + m) * stride, add);
   }
 }
 
@@ -213,15 +229,27 @@ template <typename Packed, typename Out>
 void packed_linear_any(const Bits* x, int64_t rows, Packed packed, const Bits* bias, int64_t out, int64_t in,
                        Out* y, int64_t stride, bool add) {
   constexpr int64_t block = 96;  // rows that stay in the L2 cache for all panels
+  // Decided by the matrix alone, so that a row's result does not depend on the number of rows.
+  const bool by_tiles = std::is_same_v<Packed, Pairs> && in / 2 % amx::pair_step == 0 && amx::available();
   at::parallel_for(0, panels(out, wide), 1, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < rows; first += block)
       for (int64_t p = begin; p < end; ++p) {
         const Packed panel = packed.panel(p, in);
-        in_tiles(std::min(block, rows - first), [&]<int M>(int64_t row) {
-          panel_tile<M>(x + (first + row) * in, panel, bias ? bias + p * wide : nullptr, in,
-                        std::min(wide, out - p * wide), y + (first + row) * stride + p * wide, stride, add);
+        const int64_t here = std::min(block, rows - first), count = std::min(wide, out - p * wide);
+        const Bits* const x_here = x + first * in;
+        const Bits* const bias_here = bias ? bias + p * wide : nullptr;
+        Out* const y_here = y + first * stride + p * wide;
+        if constexpr (std::is_same_v<Packed, Pairs>) {
+          if (by_tiles) {
+            panel_by_tiles(x_here, here, panel, bias_here, in, count, y_here, stride, add);
+            continue;
+          }
+        }
+        in_tiles(here, [&]<int M>(int64_t row) {
+          panel_tile<M>(x_here + row * in, panel, bias_here, in, count, y_here + row * stride, stride, add);
         });
       }
+    if (by_tiles) amx::release();
   });
 }
 

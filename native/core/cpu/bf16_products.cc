@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "core/cpu/bf16_amx.h"
 #include "core/cpu/bf16_vectors.h"
 
 namespace nlac::bf16 {
@@ -73,6 +74,7 @@ NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t row
 }
 
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum) {
+  if (amx::available()) return amx::add_transposed_product(a, b, rows, m, n, sum);
   constexpr int64_t depth = 512;  // rows packed at a time: a panel of b then fits the L2 cache
   const int64_t m_panels = panels(m, tall), n_panels = panels(n, wide);
   const auto packed_a = scratch<Pair>(m_panels * tall * depth / 2),

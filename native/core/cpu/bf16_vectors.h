@@ -61,6 +61,28 @@ NLAC_AVX512_INLINE __m512 sums_of_16(const __m512* v) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
 }
 
+// Word i of row j ↔ word j of row i, by exchanging ever larger squares.
+NLAC_AVX512 inline void transpose_words(__m512i (&rows)[16]) {
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+#pragma GCC unroll 4
+  for (int d = 1; d < 16; d *= 2) {
+    const __m512i other = _mm512_xor_si512(lane, _mm512_set1_epi32(d));
+    const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(d));
+    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse.
+    // Bit 4 of an index names the second row.
+    const __m512i second = _mm512_set1_epi32(16);
+    const __m512i low = _mm512_mask_or_epi32(lane, upper, other, second);
+    const __m512i high = _mm512_mask_or_epi32(other, upper, lane, second);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      if (i & d) continue;
+      const __m512i a = rows[i], b = rows[i | d];
+      rows[i] = _mm512_permutex2var_epi32(a, low, b);
+      rows[i | d] = _mm512_permutex2var_epi32(a, high, b);
+    }
+  }
+}
+
 // e^x to two ulps; 0 and infinity where float32 ends. NaN for NaN: max and min pass on their second
 // operand.
 NLAC_AVX512_INLINE __m512 exponential(__m512 x) {

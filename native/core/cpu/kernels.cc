@@ -234,6 +234,22 @@ void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows
 }
 
 template <typename Number>
+void gated_gelu(const Number* gate_up, int64_t rows, int64_t n, Number* y) {
+  at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    kernels_of<Number>().gated_gelu(gate_up + 2 * begin * n, end - begin, n, y + begin * n);
+  });
+}
+
+template <typename Number>
+void gated_gelu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
+                         Number* grad_gate_up) {
+  at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    kernels_of<Number>().gated_gelu_backward(grad + begin * n, gate_up + 2 * begin * n, end - begin, n,
+                                             grad_gate_up + 2 * begin * n);
+  });
+}
+
+template <typename Number>
 void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos,
             const float* sin, const int64_t* positions, float sign) {
   if constexpr (std::is_same_v<Number, Bits>)
@@ -251,6 +267,10 @@ void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t ha
 namespace {
 
 constexpr int64_t query_block = 48;  // queries whose scores exist at a time
+
+float scale_of(const Head& head) {
+  return head.scale > 0 ? head.scale : 1.0f / __builtin_sqrtf(static_cast<float>(head.head_dim));
+}
 
 // A factor's panels of 64 columns, packed whole.
 class Panels {
@@ -292,27 +312,26 @@ template <typename Number>
 void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output,
             float* logsumexp) {
   if constexpr (std::is_same_v<Number, Bits>)
-    if (by_pairs_of_heads<Number>(head.head_dim))
-      return bf16::attend(
-          {head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride}, q, k,
-          v, output, logsumexp);
-  const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns;
-  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(d));
+    if (by_pairs_of_heads<Number>(head.head_dim)) return bf16::attend(head, q, k, v, output, logsumexp);
+  const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns,
+                queries_count = length - head.past;
+  const float scale = scale_of(head);
   const Panels keys(rows_factor(k, head.kv_stride).transposed(), d, length),
       values(rows_factor(v, head.kv_stride), length, d);
   const auto queries = scratch<float>(query_block * d), scores = scratch<float>(query_block * stride),
              sums = scratch<float>(query_block * d);
   const auto& of_number = kernels_of<Number>();
-  for (int64_t first = 0; first < length; first += query_block) {
-    const int64_t count = std::min(query_block, length - first), seen = first + count;
+  for (int64_t first = 0; first < queries_count; first += query_block) {
+    const int64_t count = std::min(query_block, queries_count - first), seen = head.past + first + count;
     of_number.widen(q + first * head.q_stride, head.q_stride, count, d, queries.get());
     keys.multiply(left_of(queries.get(), d), count, d, seen, scores.get(), stride, false);
     float factors[query_block];
     for (int64_t i = 0; i < count; ++i) {
       float* const row = scores.get() + i * stride;
-      const int64_t own = first + i + 1;
-      const float offset = scale * kernels().largest(row, own);
-      const float sum = kernels().exponentials(row, own, seen, scale, offset);
+      const int64_t own = head.past + first + i + 1, from = first_seen(own, head.window);
+      const float offset = scale * kernels().largest(row + from, own - from);
+      const float sum = kernels().exponentials(row + from, own - from, seen - from, scale, offset);
+      std::fill(row, row + from, 0.0f);
       factors[i] = 1.0f / sum;
       logsumexp[first + i] = offset + __builtin_logf(sum);
     }
@@ -328,11 +347,10 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
                      float* grad_k, float* grad_v) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
-      return bf16::attend_backward(
-          {head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride}, q, k,
-          v, output, logsumexp, grad, grad_q, grad_k, grad_v);
-  const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns;
-  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(d));
+      return bf16::attend_backward(head, q, k, v, output, logsumexp, grad, grad_q, grad_k, grad_v);
+  const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns,
+                queries_count = length - head.past;
+  const float scale = scale_of(head);
   const Panels keys(rows_factor(k, head.kv_stride).transposed(), d, length),
       values(rows_factor(v, head.kv_stride).transposed(), d, length),
       key_rows(rows_factor(k, head.kv_stride), length, d);
@@ -344,15 +362,17 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
   const auto& of_number = kernels_of<Number>();
   std::fill(grad_k, grad_k + length * d, 0.0f);
   std::fill(grad_v, grad_v + length * d, 0.0f);
-  for (int64_t first = 0; first < length; first += query_block) {
-    const int64_t count = std::min(query_block, length - first), seen = first + count;
+  for (int64_t first = 0; first < queries_count; first += query_block) {
+    const int64_t count = std::min(query_block, queries_count - first), seen = head.past + first + count;
     of_number.widen(q + first * head.q_stride, head.q_stride, count, d, queries.get());
     of_number.widen(grad + first * head.output_stride, head.output_stride, count, d, upstream.get());
     keys.multiply(left_of(queries.get(), d), count, d, seen, probabilities.get(), stride, false);
     values.multiply(left_of(upstream.get(), d), count, d, seen, at_scores.get(), stride, false);
     for (int64_t i = 0; i < count; ++i) {
       float* const row = probabilities.get() + i * stride;
-      kernels().exponentials(row, first + i + 1, seen, scale, logsumexp[first + i]);
+      const int64_t own = head.past + first + i + 1, from = first_seen(own, head.window);
+      kernels().exponentials(row + from, own - from, seen - from, scale, logsumexp[first + i]);
+      std::fill(row, row + from, 0.0f);
       const int64_t at = (first + i) * head.output_stride;
       kernels().softmax_backward(row, seen, of_number.dot(grad + at, output + at, d), scale,
                                  at_scores.get() + i * stride);
@@ -386,8 +406,13 @@ void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last,
 }
 
 template <typename Number>
-void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q,
+void attend_blocks(const BlockHead& whole, int64_t first, int64_t count, const Number* q,
                    const void* const* blocks, int64_t keys, int64_t values, Number* output) {
+  // Blocks before every query's window are left out: to the kernels the text begins after them.
+  const int64_t skipped = first_seen(whole.past + first + 1, whole.window) / kBlockTokens;
+  BlockHead head = whole;
+  head.past -= skipped * kBlockTokens;
+  blocks += skipped;
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
       return bf16::attend_blocks(head, first, count, q, blocks, keys, values, output);
@@ -412,6 +437,8 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Nu
                                   const Number*, float, Number*, float*);                                  \
   template void gated_silu(const Number*, int64_t, int64_t, Number*);                                      \
   template void gated_silu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
+  template void gated_gelu(const Number*, int64_t, int64_t, Number*);                                      \
+  template void gated_gelu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
   template void rotate(Number*, int64_t, int64_t, int64_t, int64_t, const float*, const float*,            \
                        const int64_t*, float);                                                             \
   template void attend(const Head&, const Number*, const Number*, const Number*, Number*, float*);         \

@@ -13,7 +13,7 @@
 
 namespace nlac::cpu {
 
-using bf16::Bits, bf16::BlockHead, bf16::int8_group, bf16::kBlockTokens;
+using bf16::Bits, bf16::BlockHead, bf16::first_seen, bf16::Head, bf16::int8_group, bf16::kBlockTokens;
 
 // `Number` below is float or Bits.
 
@@ -53,17 +53,21 @@ void gated_silu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
 template <typename Number>
 void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                          Number* grad_gate_up);
+// The same with gelu(x) = x · σ(2 √(2/π) (x + 0.044715 x³)), the approximation by the hyperbolic tangent
+// (Hendrycks and Gimpel, 2016).
+template <typename Number>
+void gated_gelu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
+template <typename Number>
+void gated_gelu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
+                         Number* grad_gate_up);
 // In place: x [tokens, heads, 2 half] with `stride` between tokens; cos and sin [positions, half]
 // f32; sign 1 turns, -1 turns back.
 template <typename Number>
 void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos,
             const float* sin, const int64_t* positions, float sign);
 
-// Causal attention of one head over a whole sequence; strides are between tokens.
-struct Head {
-  int64_t length, head_dim, q_stride, kv_stride, output_stride;
-};
-// logsumexp [length] of the scaled scores. Both run on the calling thread.
+// Causal attention of one head of any size; strides are between tokens. logsumexp [queries] of the
+// scaled scores. Both run on the calling thread.
 template <typename Number>
 void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output,
             float* logsumexp);
@@ -84,8 +88,8 @@ template <typename Number>
 void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last, Number* block);
 
 // Causal attention of the `group` query heads that share a key-value head, over blocks, of any
-// head_dim. Query i sees the first past + i + 1 tokens. A query's result depends only on these and
-// itself, bit for bit.
+// head_dim. Query i sees the first past + i + 1 tokens, or the last `window` of them; blocks before
+// these are not read. A query's result depends only on these and itself, bit for bit.
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
 // keys and + values. Runs on the calling thread.
 template <typename Number>
@@ -126,6 +130,9 @@ struct NumberKernels {
                             int64_t n, const Number* weight, float eps, Number* grad_x, float* grad_weight);
   void (*gated_silu)(const Number* gate_up, int64_t rows, int64_t n, Number* y);
   void (*gated_silu_backward)(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
+                              Number* grad_gate_up);
+  void (*gated_gelu)(const Number* gate_up, int64_t rows, int64_t n, Number* y);
+  void (*gated_gelu_backward)(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                               Number* grad_gate_up);
   void (*rotate)(Number* x, int64_t heads, int64_t half, const float* cos, const float* sin, float sign);
   void (*attend_blocks)(const BlockAttention<Number>&);

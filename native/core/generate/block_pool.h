@@ -1,7 +1,7 @@
 // Manages the numbers of the blocks of a key-value store. Blocks are reference counted: texts with
-// a common prefix share them. A block can be named by its tokens and those before it, and is then
-// found by token ids, also when no text references it, until it is evicted. The least recently
-// released block is evicted first, and a block never before those that continue it.
+// a common prefix share them. A block can be named by its tokens and the tokens before it. It is then
+// found by token ids until it is evicted, even if no text references it. The least recently
+// released block is evicted first; a block is never evicted before the blocks that continue it.
 //
 // Holds block numbers only, no keys and values. No torch. Thread rule: one thread.
 #pragma once

@@ -70,7 +70,9 @@ std::exception_ptr named(size_t index, const std::exception& error) {
 Engine::Engine(Decoder& decoder, size_t cache_bytes, at::ScalarType dtype, at::Device device)
     : decoder_(decoder),
       block_bytes_(KvStore::block_bytes(decoder.config(), dtype)),
-      pool_(kBlockTokens, static_cast<int64_t>(cache_bytes / block_bytes_)),
+      state_bytes_(StateStore::slot_bytes(decoder.config(), dtype)),
+      pool_(kBlockTokens, static_cast<int64_t>(cache_bytes / (recurrent() ? 2 : 1) / block_bytes_)),
+      states_(recurrent() ? static_cast<int64_t>(cache_bytes / 2 / state_bytes_) : 0),
       store_(decoder.config(), at::TensorOptions().dtype(dtype).device(device)) {}
 
 Engine::~Engine() = default;
@@ -123,6 +125,7 @@ bool Engine::step(const Weights& weights) {
     for (const auto& sequence : waiting_) give_back(*sequence);
     while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
     pool_.forget();
+    states_.forget();
   }
   if (!busy() && store_.capacity() > pool_.budget()) drop_caches();
   return busy();
@@ -151,7 +154,7 @@ void Engine::end_cancelled() {
 
 void Engine::admit() {
   for (size_t i = 0; i < waiting_.size();) {
-    if (waiting_[i]->waits_for_grammar()) {
+    if (waiting_[i]->waits_for_grammar() || awaits_prefix(*waiting_[i])) {
       ++i;
       continue;
     }
@@ -200,8 +203,9 @@ void Engine::advance(const Weights& weights) {
   int64_t prompt_tokens = writing ? kPromptTokensBeside : kPromptTokens;
   std::vector<int64_t> ids;
   std::vector<KvSlice> slices;
-  std::vector<Sequence*> complete;  // by ascending rows, followers after their leaders
-  std::vector<int64_t> rows;        // of the step, from which tokens are sampled
+  std::vector<Sequence*> complete;                  // by ascending rows, followers after their leaders
+  std::vector<int64_t> rows;                        // of the step, from which tokens are sampled
+  std::vector<std::pair<int32_t, int32_t>> states;  // from leaders to followers
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (sequence.leader || sequence.read == sequence.length()) continue;  // follows a leader, or is complete
@@ -215,6 +219,8 @@ void Engine::advance(const Weights& weights) {
       at = std::min(there, sequence.length() - 1);
     }
     int64_t end = sequence.length();
+    const auto mark = sequence.marks.upper_bound(at);
+    if (mark != sequence.marks.end()) end = std::min(end, *mark);
     if (!sequence.writing()) {
       end = std::min(end, at + prompt_tokens);
       prompt_tokens -= end - at;
@@ -222,7 +228,7 @@ void Engine::advance(const Weights& weights) {
     sequence.read = end;
     if (end == at) continue;
     ids.insert(ids.end(), sequence.tokens.begin() + at, sequence.tokens.begin() + end);
-    slices.push_back({&sequence.blocks, at, end - at});
+    slices.push_back({&sequence.blocks, at, end - at, sequence.state});
     for (int64_t block = at / kBlockTokens; block * kBlockTokens < end; ++block)
       pool_.set_filled(sequence.blocks[static_cast<size_t>(block)],
                        std::min(kBlockTokens, end - block * kBlockTokens));
@@ -235,12 +241,19 @@ void Engine::advance(const Weights& weights) {
       other->leader = nullptr;
       other->read = end;
       other->row = sequence.row;
+      if (recurrent()) states.emplace_back(sequence.state, other->state);
       complete.push_back(other.get());
     }
   }
   if (ids.empty()) return;
   const at::Device device = weights.embedding.device();
   const at::Tensor hidden = decoder_.infer(weights, at::tensor(ids, at::kLong).to(device), store_, slices);
+  for (const auto& [from, to] : states) store_.states().copy(from, to);
+  for (const auto& sequence : running_) {
+    if (sequence->marks.erase(sequence->read) == 0) continue;
+    keep_state(*sequence, sequence->state);
+    name_blocks(*sequence);
+  }
   if (rows.empty()) return;
   const at::Tensor drawn = hidden.index_select(0, at::tensor(rows, at::kLong).to(device));
   draw(weights, drawn, complete);
@@ -270,9 +283,13 @@ void Engine::advance(const Weights& weights) {
 void Engine::drop_caches() {
   NLAC_REQUIRE(!busy(), "ERR_INTERNAL", "drop_caches was called while texts were running");
   pool_.forget();
+  states_.forget();
   store_.clear();
 }
 
-size_t Engine::cached_bytes() const { return static_cast<size_t>(pool_.used()) * block_bytes_; }
+size_t Engine::cached_bytes() const {
+  return static_cast<size_t>(pool_.used()) * block_bytes_ +
+         static_cast<size_t>(states_.used()) * state_bytes_;
+}
 
 }  // namespace nlac

@@ -7,6 +7,11 @@
 // a call and across calls: the prefix is computed and stored once. Blocks of finished texts stay
 // cached and are found by token ids.
 //
+// A recurrent model also has a state per text (state_pool.h). Snapshots of states are kept where texts
+// part, at a boundary of blocks, and at the end of a text: a text continues from the latest one within
+// its cached prefix. A text whose prefix another is computing waits for that snapshot. Half of
+// `cache_bytes` is for states, half for blocks.
+//
 // Memory: `cache_bytes` bounds all blocks, in use and cached. Requests that do not fit wait. If
 // running texts outgrow the bound, the last one admitted is preempted: it releases its blocks and
 // is computed again later. Only a text that runs alone may exceed the bound.
@@ -25,6 +30,7 @@
 
 #include "core/generate/block_pool.h"
 #include "core/generate/request.h"
+#include "core/generate/state_pool.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 
@@ -67,7 +73,7 @@ class Engine {
 
   // Must be called when the weights change. Requires that the engine is not busy.
   void drop_caches();
-  size_t cached_bytes() const;                          // of all blocks in use
+  size_t cached_bytes() const;                          // of all blocks and states in use
   int64_t preemptions() const { return preemptions_; }  // so far
 
  private:
@@ -76,6 +82,10 @@ class Engine {
 
   void end_cancelled();
   void open_grammars();
+  bool recurrent() const { return state_bytes_ > 0; }
+  bool awaits_prefix(const Sequence& sequence);
+  BlockPool::Match find_cached(Sequence& sequence);
+  void keep_state(const Sequence& sequence, int32_t slot);
   void admit();
   bool take_blocks(Sequence& sequence);
   bool make_room(Sequence& sequence);
@@ -90,8 +100,9 @@ class Engine {
   void fail(const std::shared_ptr<GenerateCall>& call, std::exception_ptr failure);
 
   Decoder& decoder_;
-  size_t block_bytes_;
+  size_t block_bytes_, state_bytes_;  // state_bytes_ is 0 if the model is not recurrent
   BlockPool pool_;
+  StatePool states_;
   KvStore store_;
   Sequences waiting_, running_;  // both in the order of admission
   int64_t preemptions_ = 0;

@@ -7,14 +7,67 @@
 namespace nlac {
 namespace {
 
+// Tokens of a shared prefix that are worth a snapshot of the state.
+constexpr int64_t kWorthSharing = 2 * kBlockTokens;
+
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 }  // namespace
+
+// Whether a running text is about to compute a prefix of this one; it then takes a snapshot there. A
+// text with equal tokens does not wait: it follows.
+bool Engine::awaits_prefix(const Sequence& sequence) {
+  if (!recurrent()) return false;
+  const std::vector<int64_t>& tokens = sequence.tokens;
+  const int64_t reach = states_.find(tokens, sequence.length() - 1).tokens;
+  bool awaits = false;
+  for (const auto& other : running_) {
+    if (other->leader) continue;
+    const int64_t limit = std::min(sequence.length() - 1, other->length());
+    const auto parting = std::mismatch(tokens.begin(), tokens.begin() + limit, other->tokens.begin()).first;
+    const int64_t shared = (parting - tokens.begin()) / kBlockTokens * kBlockTokens;
+    if (other->read >= shared || shared < reach + kWorthSharing) continue;
+    if (other->tokens == tokens) return false;
+    other->marks.insert(shared);
+    awaits = true;
+  }
+  return awaits;
+}
+
+// Returns the cached blocks with which a text begins. Those of a recurrent model reach as far as a
+// snapshot, which becomes the text's state; where the blocks reach further, a snapshot is taken on the
+// way, for the next text that shares them.
+BlockPool::Match Engine::find_cached(Sequence& sequence) {
+  const std::vector<int64_t>& tokens = sequence.tokens;
+  // The last token is always computed, because its hidden state is needed.
+  BlockPool::Match match = pool_.find(tokens, sequence.length() - 1);
+  if (!recurrent()) return match;
+  const int64_t shared = static_cast<int64_t>(match.blocks.size()) * kBlockTokens;
+  const StatePool::Snapshot snapshot = states_.find(tokens, shared + match.partial_tokens);
+  if (shared >= snapshot.tokens + kWorthSharing) sequence.marks.insert(shared);
+  for (const int32_t block : match.blocks) pool_.release(block);
+  match = pool_.find(tokens, snapshot.tokens);
+  store_.states().reserve(states_.size(), states_.budget());
+  if (snapshot.tokens > 0)
+    store_.states().copy(snapshot.slot, sequence.state);
+  else
+    store_.states().zero(sequence.state);
+  return match;
+}
+
+// Makes the state in `slot`, that after the tokens read, a snapshot.
+void Engine::keep_state(const Sequence& sequence, int32_t slot) {
+  const int32_t kept = states_.keep(sequence.tokens, sequence.read);
+  if (kept == StatePool::none) return;
+  store_.states().reserve(states_.size(), states_.budget());
+  store_.states().copy(slot, kept);
+}
 
 // Takes blocks, cached and new, for all tokens and the next one. Returns false if there is no room.
 bool Engine::take_blocks(Sequence& sequence) {
   const std::vector<int64_t>& tokens = sequence.tokens;
   sequence.own_from = sequence.length();
+  if (recurrent() && (sequence.state = states_.hold(running_.empty())) == StatePool::none) return false;
   for (const auto& other : running_) {
     // Only a sequence that is still in prefill and is not a follower.
     if (other->tokens != tokens || other->own_from < other->length() || other->leader) continue;
@@ -24,10 +77,10 @@ bool Engine::take_blocks(Sequence& sequence) {
     sequence.named = other->named;
     sequence.naming = other->naming;
     for (const int32_t block : sequence.blocks) pool_.reference(block);
+    if (recurrent()) store_.states().reserve(states_.size(), states_.budget());
     return true;
   }
-  // The last token is always computed, because its hidden state is needed.
-  const BlockPool::Match match = pool_.find(tokens, sequence.length() - 1);
+  const BlockPool::Match match = find_cached(sequence);
   sequence.blocks = match.blocks;
   const int64_t wanted = blocks_for(sequence.length() + 1);
   // Leaves room for every text to grow by a block; otherwise this one would soon be preempted.
@@ -55,9 +108,11 @@ bool Engine::take_blocks(Sequence& sequence) {
   store_.reserve(pool_.size(), pool_.budget());
   if (sequence.result().tokens.empty()) sequence.result().cached_tokens = found;
 
-  // Named before they are computed, so that later texts share them at once.
   sequence.named = static_cast<int64_t>(match.blocks.size());
   sequence.naming = true;
+  // Named before they are computed, so that later texts share them at once. Those of a recurrent model
+  // wait for the state instead.
+  if (recurrent()) return true;
   for (; (sequence.named + 1) * kBlockTokens < sequence.length(); ++sequence.named) {
     const auto from = tokens.begin() + sequence.named * kBlockTokens;
     pool_.name(sequence.blocks[sequence.named], sequence.parent(), from, from + kBlockTokens);
@@ -69,6 +124,8 @@ void Engine::give_back(Sequence& sequence) {
   // From the last to the first, so that later blocks are evicted first.
   for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.release(*block);
   sequence.blocks.clear();
+  if (sequence.state != StatePool::none) states_.release(std::exchange(sequence.state, StatePool::none));
+  sequence.marks.clear();
   sequence.read = sequence.named = 0;
   sequence.leader = nullptr;
 }
@@ -132,12 +189,20 @@ void Engine::leave(Sequence& sequence) {
     other->leader = heir;
     if (!heir) heir = other.get();
   }
+  if (heir && recurrent()) store_.states().copy(sequence.state, heir->state);
   name_blocks(sequence);
   const int64_t whole = sequence.named * kBlockTokens;
   if (sequence.naming && sequence.read > whole && sequence.read < whole + kBlockTokens &&
       pool_.references(sequence.blocks[sequence.named]) == 1) {
     const auto from = sequence.tokens.begin();
     pool_.name(sequence.blocks[sequence.named], sequence.parent(), from + whole, from + sequence.read);
+  }
+  // Released first, so that the snapshot can be the slot itself.
+  const int32_t state = sequence.state;
+  const bool keep = state != StatePool::none && sequence.read >= kWorthSharing && !sequence.leader;
+  if (keep) {
+    states_.release(std::exchange(sequence.state, StatePool::none));
+    keep_state(sequence, state);
   }
   give_back(sequence);
   running_.erase(std::find_if(running_.begin(), running_.end(),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Engine::Sequence {
   std::vector<int64_t> tokens;  // the prompt and the completion so far
   int64_t read = 0;
   BlockTable blocks;
+  int32_t state = StatePool::none;  // of a recurrent model: the slot of the state after `read` tokens
+  std::set<int64_t> marks;          // a snapshot of the state is taken after as many tokens
   // Tokens from here on belong to this text only: a shared block is copied before it receives them.
   int64_t own_from = 0;
   int64_t named = 0;   // the number of leading blocks that are named

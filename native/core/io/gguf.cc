@@ -38,7 +38,7 @@ enum ValueType : uint32_t {
   f64_value,
 };
 
-// Names of the tensor types by their number, for the message about those that are not read.
+// Names of the tensor types by their number, for the message about types that are not read.
 constexpr const char* tensor_type_names[] = {
     "F32",   "F16",    "Q4_0", "Q4_1", "Q4_2", "Q4_3",    "Q5_0",   "Q5_1",    "Q8_0",  "Q8_1",   "Q2_K",
     "Q3_K",  "Q4_K",   "Q5_K", "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",

@@ -1,15 +1,19 @@
 // Checkpoints and exports.
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
 #include "core/learner/internal.h"
+#include "core/learner/sharding.h"
+#include "core/model/classifier.h"
 
 namespace nlac {
 
@@ -106,41 +110,61 @@ void require_adapter(const std::optional<AdapterOptions>& given, const std::opti
 void Learner::save(const std::string& directory) {
   guarded([&] {
     const fs::path root(directory);
-    const std::string config = config_.to_json("float32");
-    // load() would read the whole model and ignore the adapter.
-    NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
-                             fs::exists(root / "model.safetensors.index.json")),
-                 "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
-    // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
-    fs::remove(root / "learner.json");
-    write_file_atomically((root / "config.json").string(), config.data(), config.size());
-    if (base_ && base_checksum_.empty())
-      nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
-    write_tensors(root / (base_ ? adapter_file : "model.safetensors"), master_.named_views(config_));
-
+    std::exception_ptr failure;
+    // A rank that does not write, or cannot, still takes part in collecting what is written.
+    const auto attempt = [&](const auto& body) {
+      if (!writes() || failure) return;
+      try {
+        body();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    };
+    attempt([&] {
+      const std::string config = config_.to_json("float32");
+      // load() would read the whole model and ignore the adapter.
+      NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
+                               fs::exists(root / "model.safetensors.index.json")),
+                   "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
+      // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
+      fs::remove(root / "learner.json");
+      write_file_atomically((root / "config.json").string(), config.data(), config.size());
+      if (base_ && base_checksum_.empty())
+        nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
+    });
+    const auto write = [&](const char* file, const std::optional<Weights>& weights) {
+      attempt([&] { write_tensors(root / file, weights->named_views(config_)); });
+    };
+    write(base_ ? adapter_file : "model.safetensors", whole_masters());
+    const std::optional<Weights> pending = pending_gradients();
     nlohmann::json manifest = {{"format", kCheckpointFormat},
                                {"heads", heads_name(master_.heads())},
-                               {"target", target_master_.has_value()},
+                               {"target", target_.has_value()},
                                {"reference", reference_.has_value()},
                                {"targetUpdates", target_updates_},
                                {"moved", moved_},
-                               {"gradients", gradients_ && any_nonzero(*gradients_)},
+                               {"gradients", writes() && pending && any_nonzero(*pending)},
                                {"optimizers", nlohmann::json::array()}};
     if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
-    if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
-    if (reference_)
-      write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
-    if (manifest["gradients"])
-      write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
+    if (target_) write("target.safetensors", whole_target_masters());
+    attempt([&] {
+      if (reference_)
+        write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
+    });
+    if (manifest["gradients"]) write("gradients.safetensors", pending);
     for (const auto& [name, moments] : moments_) {
-      if (moments.m.empty()) continue;
+      if (moments.steps == 0) continue;
       auto& optimizers = manifest["optimizers"];
       const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
-      write_tensors(root / file, named_moments(moments));
+      const AdamWMoments whole = whole_moments(moments);
+      attempt([&] { write_tensors(root / file, named_moments(whole)); });
       optimizers.push_back({{"name", name}, {"file", file}, {"steps", moments.steps}});
     }
-    const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-    write_file_atomically((root / "learner.json").string(), text.data(), text.size());
+    attempt([&] {
+      const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      write_file_atomically((root / "learner.json").string(), text.data(), text.size());
+    });
+    if (failure) std::rethrow_exception(failure);
   });
 }
 
@@ -181,8 +205,13 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
                      " has another configuration than the model that the adapter in ", directory,
                      " belongs to");
         learner->base_checksum_ = checksum;
-        read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
-        learner->online_ = learner->computing(learner->master_);
+        Weights master = learner->shards_ ? learner->master_.like(at::kFloat, at::kCPU) : learner->master_;
+        read_tensors(root / adapter_file, master.named_views(learner->config_));
+        if (learner->shards_) {
+          learner->set_masters(master);
+        } else {
+          learner->online_ = learner->computing(learner->master_);
+        }
       } else {
         // load_model initialises heads that the file lacks. Resuming must not.
         const fs::path path = root / "model.safetensors";
@@ -192,10 +221,16 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
-        Weights target = learner->master_.like(at::kFloat, options.device);
+        Weights target =
+            learner->master_.like(at::kFloat, learner->shards_ ? at::Device(at::kCPU) : options.device);
         read_tensors(root / "target.safetensors", target.named_views(learner->config_));
-        learner->target_ = learner->computing(target);
-        learner->target_master_ = std::move(target);
+        if (learner->shards_) {
+          learner->make_target();
+          learner->set_target_masters(target);
+        } else {
+          learner->target_ = learner->computing(target);
+          learner->target_master_ = std::move(target);
+        }
       }
       if (manifest.value("reference", false)) {
         Weights reference = learner->master_.like(options.dtype, options.device);
@@ -204,17 +239,22 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         learner->reference_ = learner->on_base(std::move(reference));
       }
       if (manifest.at("gradients").get<bool>()) {
-        read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
+        const Weights gradients = learner->master_.like(at::kFloat, at::kCPU);
+        read_tensors(root / "gradients.safetensors", gradients.named_views(learner->config_));
+        learner->set_pending_gradients(gradients);
       }
       for (const nlohmann::json& saved : manifest.at("optimizers")) {
         const fs::path file = saved.at("file").get<std::string>();
         NLAC_REQUIRE(file == file.filename() && file.has_stem(), "ERR_CHECKPOINT", manifest_path.string(),
                      ": the file name ", printable(file.string()), " is not a plain file name");
         AdamWMoments& moments = learner->moments_[saved.at("name").get<std::string>()];
-        moments.steps = saved.at("steps").get<int64_t>();
-        moments.m = learner->master_.like(at::kFloat, options.device).list();
-        moments.v = learner->master_.like(at::kFloat, options.device).list();
-        read_tensors(root / file, named_moments(moments));
+        const at::Device device = learner->shards_ ? at::Device(at::kCPU) : options.device;
+        AdamWMoments whole;
+        whole.steps = saved.at("steps").get<int64_t>();
+        whole.m = learner->master_.like(at::kFloat, device).list();
+        whole.v = learner->master_.like(at::kFloat, device).list();
+        read_tensors(root / file, named_moments(whole));
+        learner->set_moments(moments, whole);
       }
       return learner;
     } catch (const nlohmann::json::exception& error) {
@@ -232,15 +272,33 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
 
 void Learner::export_huggingface(const std::string& directory) {
   guarded([&] {
-    const Weights model = base_ ? merge_adapters(with_adapters(*base_, master_)) : master_;
-    nlac::export_huggingface(directory, config_, model, options_.dtype);
+    const std::optional<Weights> masters = whole_masters();
+    if (writes()) nlac::export_huggingface(directory, config_, merged(*masters), options_.dtype);
   });
+}
+
+void Learner::export_reward_model(const std::string& directory, int64_t pad_token_id) {
+  guarded([&] {
+    require_value_head();
+    NLAC_REQUIRE(pad_token_id >= -1 && pad_token_id < config_.vocab_size, "ERR_VALUE", "the padding id ",
+                 pad_token_id, " is outside the vocabulary of ", config_.vocab_size);
+    const std::optional<Weights> masters = whole_masters();
+    if (!writes()) return;
+    Weights model = merged(*masters);
+    model.take_heads(*masters);
+    export_classifier(directory, config_, model, options_.dtype, pad_token_id);
+  });
+}
+
+Weights Learner::merged(const Weights& masters) const {
+  return base_ ? merge_adapters(with_adapters(*base_, masters)) : masters;
 }
 
 void Learner::export_adapter(const std::string& directory, const std::string& base) {
   guarded([&] {
     NLAC_REQUIRE(base_, "ERR_VALUE", "the learner has no adapter: it trains every parameter");
-    nlac::export_adapter(directory, config_, *options_.adapter, master_, base);
+    const std::optional<Weights> masters = whole_masters();
+    if (writes()) nlac::export_adapter(directory, config_, *options_.adapter, *masters, base);
   });
 }
 

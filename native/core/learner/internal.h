@@ -22,7 +22,8 @@ struct Learner::Text {
   const std::vector<int64_t>* response;
   std::vector<float> weights;  // [response tokens]
   at::Tensor teacher_hidden =
-      {};  // [response tokens, hidden]; undefined: to be computed. Requires equal weights
+      {};                      // [response tokens, hidden]; undefined: to be computed. Requires equal weights
+  bool with_previous = false;  // it must be in the micro batch of the text before it
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });

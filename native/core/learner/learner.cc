@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/learner/internal.h"
+#include "core/learner/sharding.h"
 #include "core/random.h"
 
 namespace nlac {
@@ -63,7 +64,13 @@ Learner::Learner(LoadedModel model, const LearnerOptions& options)
   } else {
     master_ = std::move(model.weights);
   }
-  online_ = computing(master_);
+  skipped_ = model.skipped;
+  if (options_.ranks) options_.ranks->connect(options_.device);
+  if (options_.ranks && options_.sharding > 0) {
+    shard();
+  } else {
+    online_ = computing(master_);
+  }
   for (auto* engine : {&online_engine_, &target_engine_})
     *engine = std::make_unique<Engine>(decoder_, options.cache_bytes, options.dtype, options.device);
 }
@@ -89,7 +96,7 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
     uint64_t stream = 0;
     for (const auto& [name, tensor] : weights.named_views(config)) {
       if (name.ends_with("norm.weight")) {
-        tensor.fill_(1);
+        tensor.fill_(config.norm_plus_one ? 0 : 1);
       } else if (name.ends_with(".bias")) {
         tensor.zero_();
       } else {
@@ -100,7 +107,7 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
     const at::ScalarType type = loaded_type(options);
     if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
     weights.add_heads(options.heads);
-    return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
+    return std::unique_ptr<Learner>(new Learner({config, std::move(weights), 0}, options));
   });
 }
 
@@ -116,6 +123,7 @@ Weights Learner::computing(const Weights& master) const {
 
 void Learner::make_target() {
   if (target_) return;
+  if (shards_) return make_sharded_target();
   Weights master = master_.copy_as(at::kFloat, options_.device);
   target_ = computing(master);
   target_master_ = std::move(master);
@@ -150,7 +158,12 @@ void Learner::require_value_head() const {
 }
 
 Weights& Learner::make_gradients() {
-  if (!gradients_) gradients_ = master_.zeros_like(at::kFloat);
+  if (gradients_) return *gradients_;
+  if (shards_) {
+    make_sharded_gradients();
+  } else {
+    gradients_ = master_.zeros_like(at::kFloat);
+  }
   return *gradients_;
 }
 

@@ -1,10 +1,12 @@
 // Packs texts into micro batches, runs the decoder forward, the loss, and the decoder backward.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <utility>
 
 #include "core/learner/internal.h"
+#include "core/learner/sharding.h"
 
 namespace nlac {
 
@@ -34,7 +36,8 @@ struct Packed {
 
 void Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
                     bool with_gradient, const Loss& loss) {
-  // Consecutive texts, as many as fit on the student's and on the teacher's side.
+  // Consecutive texts, as many as fit on the student's and on the teacher's side. Texts that must
+  // stay together may exceed the limit.
   struct MicroBatch {
     std::vector<size_t> texts;
     int64_t student = 0, teacher = 0;  // tokens
@@ -43,17 +46,26 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
   for (size_t i = 0; i < texts.size(); ++i) {
     const Text& text = texts[i];
     if (!text.used()) continue;
-    const int64_t student = Packed::read_tokens(*text.student, *text.response);
-    const bool read_by_teacher = text.teacher && !text.teacher_hidden.defined();
-    const int64_t teacher_tokens = read_by_teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
-    if (batches.empty() || batches.back().student + student > options_.micro_batch_tokens ||
-        batches.back().teacher + teacher_tokens > options_.micro_batch_tokens)
-      batches.emplace_back();
-    MicroBatch& batch = batches.back();
-    batch.texts.push_back(i);
-    batch.student += student;
-    batch.teacher += teacher_tokens;
+    if (!text.with_previous) {
+      int64_t student = 0, teacher_tokens = 0;  // of the text, and of those that stay with it
+      for (size_t j = i; j == i || (j < texts.size() && texts[j].with_previous); ++j) {
+        const Text& part = texts[j];
+        student += Packed::read_tokens(*part.student, *part.response);
+        if (part.teacher && !part.teacher_hidden.defined())
+          teacher_tokens += Packed::read_tokens(*part.teacher, *part.response);
+      }
+      if (batches.empty() || batches.back().student + student > options_.micro_batch_tokens ||
+          batches.back().teacher + teacher_tokens > options_.micro_batch_tokens)
+        batches.emplace_back();
+      batches.back().student += student;
+      batches.back().teacher += teacher_tokens;
+    }
+    batches.back().texts.push_back(i);
   }
+
+  const bool exchanged = with_gradient && shards_ && shards_->exchanges_layers();
+  std::function<void(size_t)> after_layer;
+  if (exchanged) after_layer = [this](size_t layer) { exchange_layer(layer); };
 
   const at::Device device = options_.device;
   const auto run = [&](const MicroBatch& batch) {
@@ -114,13 +126,20 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     }
     at::Tensor grad_hidden = at::zeros_like(hidden);
     grad_hidden.index_copy_(0, places, result.grad_hidden.to(hidden.scalar_type()));
-    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_);
+    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, after_layer);
   };
 
+  int64_t rounds = 0;
+  if (exchanged) {
+    options_.ranks->together([&] { make_gradients(); });
+    rounds = begin_exchanges(static_cast<int64_t>(batches.size()));
+  }
   try {
     for (const MicroBatch& batch : batches) run(batch);
+    if (exchanged) complete_exchanges(rounds);
   } catch (...) {
-    if (with_gradient) gradients_.reset();
+    if (exchanged) abandon_exchanges(rounds);
+    if (with_gradient) discard_gradients();
     throw;
   }
 }

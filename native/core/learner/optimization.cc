@@ -3,28 +3,59 @@
 #include <utility>
 
 #include "core/learner/internal.h"
+#include "core/learner/sharding.h"
 
 namespace nlac {
 
 using namespace learner;
 
+// Makes the moments of new parameters; adamw_step() would, too.
+static void allocate(AdamWMoments& moments, const std::vector<at::Tensor>& masters) {
+  if (!moments.m.empty()) return;
+  std::vector<at::Tensor> m, v;
+  for (const at::Tensor& master : masters) {
+    m.push_back(at::zeros_like(master));
+    v.push_back(at::zeros_like(master));
+  }
+  moments.m = std::move(m);
+  moments.v = std::move(v);
+}
+
 StepResult Learner::step(const AdamWOptions& options, const std::string& name,
                          std::optional<double> target_rate) {
   return guarded([&] {
-    const std::vector<at::Tensor> gradients = make_gradients().list();
     AdamWMoments& moments = moments_[name];
     const int64_t before = moments.steps;
+    const Held online = held(WeightSet::online);
     std::optional<TargetUpdate> update;
-    if (target_rate) update = target_update(*target_rate);
+    const auto prepare = [&] {
+      make_gradients();
+      if (target_rate) update = target_update(*target_rate);
+    };
+    if (options_.ranks) {
+      // Allocates whatever may fail before the ranks wait for each other.
+      options_.ranks->together([&] {
+        prepare();
+        allocate(moments, online.masters);
+      });
+    } else {
+      prepare();
+    }
+    const std::vector<at::Tensor> gradients = summed_gradients();
     try {
-      const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options,
-                                           update ? &*update : nullptr);
+      const StepResult result = adamw_step(online.masters, online.compute, gradients, moments, options,
+                                           update ? &*update : nullptr, sum_over_ranks());
+      clear_gradients();
       if (!result.skipped) {
+        collect(WeightSet::online);
         changed(WeightSet::online);
         moved_ = true;
       }
       if (update && result.skipped) update_target(*target_rate);
-      if (update && !result.skipped) target_moved();
+      if (update && !result.skipped) {
+        collect(WeightSet::target);
+        target_moved();
+      }
       return result;
     } catch (...) {
       if (moments.steps == before) throw;  // nothing has changed
@@ -32,7 +63,7 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& name,
       moved_ = true;
       changed(WeightSet::online);
       if (update) changed(WeightSet::target);
-      gradients_.reset();
+      discard_gradients();
       throw;
     }
   });
@@ -42,7 +73,8 @@ TargetUpdate Learner::target_update(double tau) {
   if (tau != 1) require_origin();
   make_target();
   const bool shadowed = options_.dtype != at::kFloat;
-  return {target_master_->list(), shadowed ? target_->list() : std::vector<at::Tensor>{}, tau};
+  const Held target = held(WeightSet::target);
+  return {target.masters, shadowed ? target.compute : std::vector<at::Tensor>{}, tau};
 }
 
 void Learner::target_moved() {
@@ -52,10 +84,17 @@ void Learner::target_moved() {
 
 void Learner::update_target(double tau) {
   guarded([&] {
-    const TargetUpdate update = target_update(tau);
+    TargetUpdate update;
+    const auto prepare = [&] { update = target_update(tau); };
+    if (options_.ranks) {
+      options_.ranks->together(prepare);
+    } else {
+      prepare();
+    }
     try {
-      ema_update(update.target, master_.list(), update.shadow, tau, 0,
+      ema_update(update.target, held(WeightSet::online).masters, update.shadow, tau, 0,
                  static_cast<uint64_t>(target_updates_));
+      collect(WeightSet::target);
     } catch (...) {
       changed(WeightSet::target);  // part of it may have changed
       throw;
@@ -66,21 +105,41 @@ void Learner::update_target(double tau) {
 
 double Learner::target_distance() {
   require_origin();
-  if (!target_master_) return 0;
-  return guarded([&] { return relative_distance(target_master_->list(), master_.list()); });
+  if (!target_) return 0;
+  return guarded([&] {
+    return relative_distance(held(WeightSet::target).masters, held(WeightSet::online).masters,
+                             sum_over_ranks());
+  });
 }
 
 void Learner::keep_reference() {
   guarded([&] {
     // With an adapter only its matrices are copied, not the base.
-    const Weights& kept = base_ ? master_ : online_;
+    const Weights& kept = shards_ ? shards_->trained : base_ ? master_ : online_;
     reference_ = on_base(kept.copy_as(options_.dtype, options_.device));
+  });
+}
+
+void Learner::restore_reference() {
+  guarded([&] {
+    NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: call keepReference first");
+    discard_gradients();
+    moved_ = true;
+    if (shards_) {
+      set_masters(*reference_);
+    } else {
+      const std::vector<at::Tensor> from = reference_->list();
+      for (const std::vector<at::Tensor>& to : {master_.list(), online_.list()})
+        for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+    }
+    changed(WeightSet::online);
   });
 }
 
 void Learner::reset_q_heads() {
   guarded([&] {
     require_q_heads();
+    if (shards_) return reset_sharded_q_heads();
     std::vector<const Weights*> holders = {&master_, &online_};
     if (target_) holders.insert(holders.end(), {&*target_master_, &*target_});
     master_.reset_q_heads(base_ ? *base_ : master_);

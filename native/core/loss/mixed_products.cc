@@ -10,10 +10,7 @@
 #include "core/instruction_set.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-// GCC 12 warns of the deliberately undefined operands in its own intrinsics.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#define NLAC_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+#include "core/cpu/bf16_vectors.h"
 #endif
 
 namespace nlac::mixed {
@@ -33,28 +30,6 @@ void multiply(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t a_stri
 }
 
 #if defined(__x86_64__)
-
-// Word i of row j ↔ word j of row i, by exchanging ever larger squares.
-NLAC_AVX512 inline void transpose(__m512i (&rows)[16]) {
-  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-#pragma GCC unroll 4
-  for (int d = 1; d < 16; d *= 2) {
-    const __m512i other = _mm512_xor_si512(lane, _mm512_set1_epi32(d));
-    const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(d));
-    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse.
-    // Bit 4 of an index names the second row.
-    const __m512i second = _mm512_set1_epi32(16);
-    const __m512i low = _mm512_mask_or_epi32(lane, upper, other, second);
-    const __m512i high = _mm512_mask_or_epi32(other, upper, lane, second);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-      if (i & d) continue;
-      const __m512i a = rows[i], b = rows[i | d];
-      rows[i] = _mm512_permutex2var_epi32(a, low, b);
-      rows[i | d] = _mm512_permutex2var_epi32(a, high, b);
-    }
-  }
-}
 
 // Up to sixteen elements of two rows as pairs; `second` may be null: zeros.
 NLAC_AVX512 inline __m512i pairs(const BFloat16* first, const BFloat16* second, int64_t count) {
@@ -95,7 +70,7 @@ NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t dept
         rows[j] = c + j < count ? _mm512_maskz_loadu_epi16(mask, from + (c + j) * stride + p)
                                 : _mm512_setzero_si512();
       }
-      transpose(rows);
+      bf16::transpose_words(rows);
       for (int64_t j = 0; j < (elements + 1) / 2; ++j) {
         _mm512_storeu_si512(panel + (p / 2 + j) * columns + c, rows[j]);
       }
@@ -113,7 +88,7 @@ NLAC_AVX512 void transpose_block(const BFloat16* from, int64_t stride, int64_t r
         const BFloat16* first = from + (r + 2 * j) * stride + c;
         words[j] = pairs(first, first + stride, count - c);
       }
-      transpose(words);
+      bf16::transpose_words(words);
       for (int64_t j = 0; j < std::min<int64_t>(16, count - c); ++j) {
         _mm512_storeu_si512(to + (c + j) * to_stride + r, words[j]);
       }

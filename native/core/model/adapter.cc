@@ -19,14 +19,12 @@ namespace {
 
 constexpr uint64_t adapter_stream = 0x6C6F7261;  // "lora" in ASCII; a projection's number lies above it
 
-using Projections = std::vector<std::pair<std::string, int64_t>>;  // names and rows
-
-// The adapter of a fused matrix [rows, in], uninitialised, for those of its projections that are
-// targets.
-Adapter allocate(const Projections& fused, int64_t in, const AdapterOptions& options) {
+// The adapter of a matrix [rows, in], uninitialised, for those of its projections that are targets.
+Adapter allocate(const Parameter& matrix, const AdapterOptions& options) {
   Adapter adapter;
   int64_t row = 0, begin = 0;
-  for (const auto& [name, rows] : fused) {
+  for (const auto& [full_name, rows] : matrix.rows) {
+    const std::string name = projection_name(full_name);
     if (std::find(options.targets.begin(), options.targets.end(), name) != options.targets.end()) {
       adapter.parts.push_back({name, row, begin, rows});
       begin += rows;
@@ -34,7 +32,8 @@ Adapter allocate(const Projections& fused, int64_t in, const AdapterOptions& opt
     row += rows;
   }
   if (adapter.parts.empty()) return adapter;
-  adapter.a = at::empty({static_cast<int64_t>(adapter.parts.size()) * options.rank, in}, at::kFloat);
+  adapter.a =
+      at::empty({static_cast<int64_t>(adapter.parts.size()) * options.rank, matrix.shape.back()}, at::kFloat);
   adapter.b = at::empty({begin, options.rank}, at::kFloat);
   adapter.scale = options.alpha / static_cast<double>(options.rank);
   return adapter;
@@ -54,7 +53,10 @@ void initialise(const Adapter& adapter, uint64_t seed, uint64_t layer) {
   const double bound = 1 / std::sqrt(static_cast<double>(adapter.a.size(1)));
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
     const auto place = std::find(names.begin(), names.end(), adapter.parts[i].name) - names.begin();
-    const uint64_t number = layer * names.size() + static_cast<uint64_t>(place);
+    // Names after the first seven have their own numbers, so that the others keep theirs.
+    constexpr uint64_t first = 7, more = 64, beyond = uint64_t{1} << 31;
+    const auto at = static_cast<uint64_t>(place);
+    const uint64_t number = at < first ? layer * first + at : beyond + layer * more + at;
     fill_uniform(adapter.part_a(i), bound, seed, number << 32 | adapter_stream);
   }
   adapter.b.zero_();
@@ -75,8 +77,9 @@ at::Tensor merge(const at::Tensor& weight, const Adapter& adapter) {
 }  // namespace
 
 const std::vector<std::string>& projection_names() {
-  static const std::vector<std::string> names = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                                 "gate_proj", "up_proj", "down_proj"};
+  static const std::vector<std::string> names = {"q_proj",    "k_proj",    "v_proj",    "o_proj",
+                                                 "gate_proj", "up_proj",   "down_proj", "in_proj_qkv",
+                                                 "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"};
   return names;
 }
 
@@ -96,25 +99,23 @@ void check_adapter(const AdapterOptions& options) {
 
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device) {
   check_adapter(options);
-  const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
-  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
   Weights weights;
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
-    layer.qkv_adapter =
-        allocate({{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}}, hidden, options);
-    layer.output_adapter = allocate({{"o_proj", hidden}}, q_rows, options);
-    layer.gate_up_adapter =
-        allocate({{"gate_proj", intermediate}, {"up_proj", intermediate}}, hidden, options);
-    layer.down_adapter = allocate({{"down_proj", hidden}}, intermediate, options);
-    for (const auto field : layer_adapters) initialise(layer.*field, options.seed, static_cast<uint64_t>(i));
+    for (const Parameter& parameter : layer_parameters(config, i, layer)) {
+      if (parameter.adapter == nullptr) continue;
+      *parameter.adapter = allocate(parameter, options);
+      initialise(*parameter.adapter, options.seed, static_cast<uint64_t>(i));
+    }
   }
   return device.is_cpu() ? weights : weights.copy_as(at::kFloat, device);
 }
 
 Weights with_adapters(Weights base, const Weights& adapters) {
   for (size_t i = 0; i < base.layers.size(); ++i) {
-    for (const auto field : layer_adapters) base.layers[i].*field = adapters.layers[i].*field;
+    const auto to = base.layers[i].adapters();
+    const auto from = adapters.layers[i].adapters();
+    for (size_t j = 0; j < to.size(); ++j) *to[j] = *from[j];
   }
   base.take_heads(adapters);
   return base;
@@ -123,11 +124,10 @@ Weights with_adapters(Weights base, const Weights& adapters) {
 Weights merge_adapters(const Weights& weights) {
   Weights merged = weights;
   for (LayerWeights& layer : merged.layers) {
-    layer.qkv = merge(layer.qkv, layer.qkv_adapter);
-    layer.output = merge(layer.output, layer.output_adapter);
-    layer.gate_up = merge(layer.gate_up, layer.gate_up_adapter);
-    layer.down = merge(layer.down, layer.down_adapter);
-    for (const auto field : layer_adapters) layer.*field = {};
+    for (const auto& [matrix, adapter] : layer.adapted()) {
+      *matrix = merge(*matrix, *adapter);
+      *adapter = {};
+    }
   }
   return merged;
 }
@@ -135,13 +135,25 @@ Weights merge_adapters(const Weights& weights) {
 void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
                     const Weights& adapters, const std::string& base) {
   const std::filesystem::path root(directory);
+  std::vector<std::string> present;  // the targets that the model has
+  for (const std::string& target : options.targets) {
+    const bool has =
+        std::any_of(adapters.layers.begin(), adapters.layers.end(), [&](const LayerWeights& layer) {
+          const auto all = layer.adapters();
+          return std::any_of(all.begin(), all.end(), [&](const Adapter* adapter) {
+            return std::any_of(adapter->parts.begin(), adapter->parts.end(),
+                               [&](const auto& part) { return part.name == target; });
+          });
+        });
+    if (has) present.push_back(target);
+  }
   write_tensors(root / adapter_file, adapters.without_heads().named_views(config));
   const nlohmann::ordered_json json = {{"peft_type", "LORA"},
                                        {"task_type", "CAUSAL_LM"},
                                        {"base_model_name_or_path", base},
                                        {"r", options.rank},
                                        {"lora_alpha", options.alpha},
-                                       {"target_modules", options.targets},
+                                       {"target_modules", present},
                                        {"lora_dropout", 0.0},
                                        {"bias", "none"},
                                        {"fan_in_fan_out", false},

@@ -47,6 +47,12 @@ struct Adapter {
   at::Tensor part_b(size_t i) const { return b.narrow(0, parts[i].begin, parts[i].rows); }
 };
 
+// A matrix of a layer, and its adapter.
+struct AdaptedMatrix {
+  at::Tensor* matrix;
+  Adapter* adapter;
+};
+
 // Throws ERR_VALUE for an option out of range.
 void check_adapter(const AdapterOptions& options);
 

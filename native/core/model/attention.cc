@@ -23,12 +23,6 @@ template <typename Number>
 Number* mutable_numbers(const at::Tensor& x, int64_t token, int64_t head) {
   return static_cast<Number*>(x.data_ptr()) + token * x.stride(0) + head * x.stride(1);
 }
-std::vector<int64_t> starts_of(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> starts;
-  int64_t start = 0;
-  for (const int64_t length : lengths) starts.push_back(std::exchange(start, start + length));
-  return starts;
-}
 
 // libtorch's flash kernels want as many key heads as query heads. With key-value heads as the batch
 // dimension, the heads of a group share one key head through a stride of zero: nothing is copied.
@@ -49,7 +43,17 @@ int64_t queries_at_once(const at::Tensor& q, const at::Tensor& keys) {
   return std::max<int64_t>(1, block_score_bytes / (4 * q.size(1) * keys.size(1)));
 }
 
-double score_scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
+// Whether libtorch's flash kernels, which are called without a mask, do not serve.
+bool limited(const Sight& sight) { return sight.window > 0 || sight.scale > 0; }
+
+double score_scale(const at::Tensor& q, const Sight& sight = {}) {
+  return sight.scale > 0 ? sight.scale : 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+}
+
+// The first key that any of `count` queries sees, of which the last sees `seen` keys.
+int64_t first_visible(int64_t seen, int64_t count, const Sight& sight) {
+  return sight.window > 0 ? std::max<int64_t>(0, seen - count + 1 - sight.window) : 0;
+}
 
 // a [batch, m, k] · b [batch, k, n] of one type, summed and returned in wide precision.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
@@ -58,33 +62,73 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Scaled scores of queries [kv_heads, group, count, head_dim] with keys [kv_heads, seen, head_dim],
-// whose last `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a key
-// lies ahead.
-at::Tensor block_scores(const at::Tensor& queries, const at::Tensor& keys) {
+// whose last `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a query
+// does not see a key.
+at::Tensor block_scores(const at::Tensor& queries, const at::Tensor& keys, const Sight& sight) {
   const int64_t count = queries.size(2), seen = keys.size(1);
-  at::Tensor scores = wide_product(queries.flatten(1, 2), keys.transpose(1, 2)).mul_(score_scale(queries));
-  const auto ahead = at::ones({count, count}, queries.options().dtype(at::kBool)).triu_(1);
-  scores.unflatten(1, {-1, count}).narrow(-1, seen - count, count).masked_fill_(ahead, -INFINITY);
+  at::Tensor scores =
+      wide_product(queries.flatten(1, 2), keys.transpose(1, 2)).mul_(score_scale(queries, sight));
+  const auto masks = queries.options().dtype(at::kBool);
+  const at::Tensor of_heads = scores.unflatten(1, {-1, count});
+  of_heads.narrow(-1, seen - count, count).masked_fill_(at::ones({count, count}, masks).triu_(1), -INFINITY);
+  if (sight.window > 0 && seen > sight.window)
+    of_heads.masked_fill_(at::ones({count, seen}, masks).tril_(seen - count - sight.window), -INFINITY);
   return scores;
 }
 
+// Queries of one sequence that a kernel attends at once, and the keys that they see.
+struct Span {
+  size_t sequence;
+  int64_t first_key, first_query, end;  // in the packed stream
+  int64_t own;                          // the first query in its sequence
+};
+// Without a window, whole sequences. With one, stretches of it, so that work grows with the window and
+// not with the length.
+std::vector<Span> spans_of(const std::vector<int64_t>& lengths, int64_t window) {
+  constexpr int64_t least = 256;  // queries that are worth packing their keys for
+  std::vector<Span> spans;
+  int64_t start = 0;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    const int64_t length = lengths[s], step = window > 0 ? std::max(window, least) : length;
+    for (int64_t own = 0; own < length; own += step) {
+      const int64_t first_key = window > 0 ? std::max<int64_t>(0, own + 1 - window) : 0;
+      spans.push_back({s, start + first_key, start + own, start + std::min(length, own + step), own});
+    }
+    start += length;
+  }
+  return spans;
+}
+cpu::Head head_of(const Span& span, const at::Tensor& q, const at::Tensor& k, const at::Tensor& output,
+                  const Sight& sight) {
+  return {span.end - span.first_key,
+          q.size(2),
+          q.stride(0),
+          k.stride(0),
+          output.stride(0),
+          span.first_query - span.first_key,
+          sight.window,
+          static_cast<float>(sight.scale)};
+}
+
 Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const std::vector<int64_t>& lengths) {
+                                    const std::vector<int64_t>& lengths, const Sight& sight) {
   const int64_t heads = q.size(1), group = heads / k.size(1);
-  const std::vector<int64_t> starts = starts_of(lengths);
+  const std::vector<Span> spans = spans_of(lengths, sight.window);
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
   for (const int64_t length : lengths)
     result.logsumexp.push_back(at::empty({heads, length}, q.options().dtype(at::kFloat)));
   cpu::with_number(q, [&]<typename Number>(Number) {
-    at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, static_cast<int64_t>(spans.size()) * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence],
-                      length = lengths[sequence];
-        const cpu::Head head{length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
-        cpu::attend(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
-                    numbers<Number>(v, start, h / group), mutable_numbers<Number>(result.output, start, h),
-                    result.logsumexp[sequence].template data_ptr<float>() + h * length);
+        const Span& span = spans[static_cast<size_t>(i / heads)];
+        const int64_t h = i % heads;
+        cpu::attend(head_of(span, q, k, result.output, sight), numbers<Number>(q, span.first_query, h),
+                    numbers<Number>(k, span.first_key, h / group),
+                    numbers<Number>(v, span.first_key, h / group),
+                    mutable_numbers<Number>(result.output, span.first_query, h),
+                    result.logsumexp[span.sequence].template data_ptr<float>() + h * lengths[span.sequence] +
+                        span.own);
       }
     });
   });
@@ -94,26 +138,52 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
 void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const Attended& attended,
                                          const std::vector<int64_t>& lengths, at::Tensor grad_q,
-                                         at::Tensor grad_k, at::Tensor grad_v) {
+                                         at::Tensor grad_k, at::Tensor grad_v, const Sight& sight) {
   const int64_t tokens = q.size(0), heads = q.size(1), kv_heads = k.size(1), group = heads / kv_heads,
                 d = q.size(2);
-  const std::vector<int64_t> starts = starts_of(lengths);
+  const std::vector<Span> spans = spans_of(lengths, sight.window);
   const auto options = q.options().dtype(at::kFloat);
   // Per query head, so that heads do not wait for each other: [heads, tokens, head_dim]
   const at::Tensor for_k = at::empty({heads, tokens, d}, options),
                    for_v = at::empty({heads, tokens, d}, options);
+  const auto run = [&]<typename Number>(const Span& span, int64_t h, float* to_k, float* to_v) {
+    cpu::attend_backward(head_of(span, q, k, grad, sight), numbers<Number>(q, span.first_query, h),
+                         numbers<Number>(k, span.first_key, h / group),
+                         numbers<Number>(v, span.first_key, h / group),
+                         numbers<Number>(attended.output, span.first_query, h),
+                         attended.logsumexp[span.sequence].template const_data_ptr<float>() +
+                             h * lengths[span.sequence] + span.own,
+                         numbers<Number>(grad, span.first_query, h),
+                         mutable_numbers<Number>(grad_q, span.first_query, h), to_k, to_v);
+  };
   cpu::with_number(q, [&]<typename Number>(Number) {
-    at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence],
-                      length = lengths[sequence];
-        const cpu::Head head{length, d, q.stride(0), k.stride(0), grad.stride(0)};
-        const int64_t own = (h * tokens + start) * d;
-        cpu::attend_backward(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
-                             numbers<Number>(v, start, h / group), numbers<Number>(attended.output, start, h),
-                             attended.logsumexp[sequence].template const_data_ptr<float>() + h * length,
-                             numbers<Number>(grad, start, h), mutable_numbers<Number>(grad_q, start, h),
-                             for_k.data_ptr<float>() + own, for_v.data_ptr<float>() + own);
+    if (sight.window == 0) {
+      at::parallel_for(0, static_cast<int64_t>(spans.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Span& span = spans[static_cast<size_t>(i / heads)];
+          const int64_t h = i % heads, own = (h * tokens + span.first_key) * d;
+          run.template operator()<Number>(span, h, for_k.data_ptr<float>() + own,
+                                          for_v.data_ptr<float>() + own);
+        }
+      });
+      return;
+    }
+    // Spans share keys, so one thread adds all of a head, in order.
+    at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> part_k, part_v;
+      for (int64_t h = begin; h < end; ++h) {
+        float *const to_k = for_k.data_ptr<float>() + h * tokens * d, *const to_v = for_v.data_ptr<float>() +
+                                                                                    h * tokens * d;
+        std::fill(to_k, to_k + tokens * d, 0.0f);
+        std::fill(to_v, to_v + tokens * d, 0.0f);
+        for (const Span& span : spans) {
+          const int64_t count = (span.end - span.first_key) * d, at = span.first_key * d;
+          part_k.resize(static_cast<size_t>(count));
+          part_v.resize(static_cast<size_t>(count));
+          run.template operator()<Number>(span, h, part_k.data(), part_v.data());
+          for (int64_t i = 0; i < count; ++i) to_k[at + i] += part_k[static_cast<size_t>(i)];
+          for (int64_t i = 0; i < count; ++i) to_v[at + i] += part_v[static_cast<size_t>(i)];
+        }
       }
     });
   });
@@ -124,7 +194,7 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
 }  // namespace
 
 AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                                   int64_t block) {
+                                   int64_t block, const Sight& sight) {
   const int64_t fresh = q.size(0), past = keys.size(1) - fresh, kv_heads = keys.size(0);
   const at::Tensor queries = grouped_queries(q, kv_heads);
   AttendedBlocks result;
@@ -132,13 +202,14 @@ AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, 
   result.logsumexp = at::empty(queries.sizes().slice(0, 3), q.options().dtype(wide(q)));
   const at::Tensor output = grouped_queries(result.output, kv_heads);
   for (int64_t first = 0; first < fresh; first += block) {
-    const int64_t count = std::min(block, fresh - first), seen = past + first + count;
-    at::Tensor weights = block_scores(queries.narrow(2, first, count), keys.narrow(1, 0, seen));
+    const int64_t count = std::min(block, fresh - first), seen = past + first + count,
+                  from = first_visible(seen, count, sight);
+    const auto visible = [&](const at::Tensor& x) { return x.narrow(1, from, seen - from); };
+    at::Tensor weights = block_scores(queries.narrow(2, first, count), visible(keys), sight);
     const at::Tensor largest = weights.amax(-1, true);
     weights.sub_(largest).exp_();
     const at::Tensor sum = weights.sum(-1, true);
-    const at::Tensor attended =
-        wide_product(weights.to(q.scalar_type()), values.narrow(1, 0, seen)).div_(sum);
+    const at::Tensor attended = wide_product(weights.to(q.scalar_type()), visible(values)).div_(sum);
     output.narrow(2, first, count).copy_(attended.unflatten(1, {-1, count}));
     result.logsumexp.narrow(2, first, count)
         .copy_((largest + sum.log()).squeeze(-1).unflatten(1, {-1, count}));
@@ -148,7 +219,8 @@ AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, 
 
 AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at::Tensor& q,
                                                 const at::Tensor& keys, const at::Tensor& values,
-                                                const AttendedBlocks& attended, int64_t block) {
+                                                const AttendedBlocks& attended, int64_t block,
+                                                const Sight& sight) {
   const int64_t fresh = q.size(0), past = keys.size(1) - fresh, kv_heads = keys.size(0);
   const auto type = q.scalar_type();
   const at::Tensor queries = grouped_queries(q, kv_heads), upstream = grouped_queries(grad, kv_heads),
@@ -158,18 +230,19 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
                             at::zeros(values.sizes(), options)};
   const at::Tensor at_queries = grouped_queries(result.q, kv_heads);
   for (int64_t first = 0; first < fresh; first += block) {
-    const int64_t count = std::min(block, fresh - first), seen = past + first + count;
+    const int64_t count = std::min(block, fresh - first), seen = past + first + count,
+                  from = first_visible(seen, count, sight);
     // [kv_heads, group * count, …]: a group's heads share the same keys.
     const auto rows = [&](const at::Tensor& x) { return x.narrow(2, first, count).flatten(1, 2); };
-    const auto visible = [&](const at::Tensor& x) { return x.narrow(1, 0, seen); };
-    const at::Tensor probabilities = block_scores(queries.narrow(2, first, count), visible(keys))
+    const auto visible = [&](const at::Tensor& x) { return x.narrow(1, from, seen - from); };
+    const at::Tensor probabilities = block_scores(queries.narrow(2, first, count), visible(keys), sight)
                                          .sub_(rows(attended.logsumexp).unsqueeze(-1))
                                          .exp_();
     const at::Tensor along = (rows(upstream).to(wide(q)) * rows(output)).sum(-1, true);
     const at::Tensor at_scores = wide_product(rows(upstream), visible(values).transpose(1, 2))
                                      .sub_(along)
                                      .mul_(probabilities)
-                                     .mul_(score_scale(q))
+                                     .mul_(score_scale(q, sight))
                                      .to(type);
     at_queries.narrow(2, first, count)
         .copy_(wide_product(at_scores, visible(keys)).unflatten(1, {-1, count}));
@@ -180,8 +253,8 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
 }
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<int64_t>& lengths) {
-  if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths);
+                          const std::vector<int64_t>& lengths, const Sight& sight) {
+  if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths, sight);
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
@@ -191,7 +264,7 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
     const at::Tensor keys = k.narrow(0, start, length).transpose(0, 1);
     const at::Tensor values = v.narrow(0, start, length).transpose(0, 1);
     at::Tensor output = result.output.narrow(0, start, length);
-    if (q.is_cpu()) {
+    if (q.is_cpu() && !limited(sight)) {
       auto [attended, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
           grouped_queries(queries, kv_heads), grouped_keys(keys, group), grouped_keys(values, group), 0.0,
           true);
@@ -199,7 +272,7 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
       result.logsumexp.push_back(logsumexp);
     } else {
       const AttendedBlocks attended =
-          blockwise_attention(queries, keys, values, queries_at_once(queries, keys));
+          blockwise_attention(queries, keys, values, queries_at_once(queries, keys), sight);
       output.copy_(attended.output);
       result.logsumexp.push_back(attended.logsumexp);
     }
@@ -211,9 +284,9 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
 void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const Attended& attended,
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
-                               at::Tensor grad_v) {
+                               at::Tensor grad_v, const Sight& sight) {
   if (cpu::takes(q)) {
-    packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v);
+    packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v, sight);
     return;
   }
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
@@ -222,10 +295,10 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
     const int64_t length = lengths[i];
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, length); };
     const at::Tensor keys = part(k).transpose(0, 1), values = part(v).transpose(0, 1);
-    if (!q.is_cpu()) {
+    if (!q.is_cpu() || limited(sight)) {
       const AttentionGradients gradients = blockwise_attention_backward(
           part(grad), part(q), keys, values, {part(attended.output), attended.logsumexp[i]},
-          queries_at_once(q, keys));
+          queries_at_once(q, keys), sight);
       part(grad_q).copy_(gradients.q);
       part(grad_k).copy_(gradients.keys.transpose(0, 1));
       part(grad_v).copy_(gradients.values.transpose(0, 1));
@@ -252,11 +325,12 @@ bool takes_flash(const at::Tensor& keys) {
 }
 
 // Queries of the last q.size(0) tokens against all keys and values of their sequence.
-void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
+void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output,
+                 const Sight& sight) {
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
-  if (!q.is_cpu()) {
-    output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
+  if (!q.is_cpu() || limited(sight)) {
+    output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys), sight).output);
     return;
   }
   if (fresh == 1) {
@@ -302,7 +376,7 @@ PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>&
     max_rows_ = std::max(max_rows_, slice.fresh);
     max_keys_ = std::max(max_keys_, length);
   }
-  const at::Tensor keys = store.plain_keys(0);
+  const at::Tensor keys = store.plain_keys(store.attention_layer());
   const at::Device device = keys.device();
   if (takes_flash(keys)) {
     row_starts_ = at::tensor(first_row_, at::kInt).to(device);
@@ -312,12 +386,12 @@ PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>&
   slots_ = at::tensor(slots, at::kLong).to(device);
 }
 
-at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q) const {
+at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q, const Sight& sight) const {
   const auto gathered = [&](const at::Tensor& all) {  // [keys, kv_heads, head_dim]
     return all.index({blocks_, at::indexing::Slice(), slots_});
   };
   const at::Tensor keys = gathered(store_.plain_keys(layer)), values = gathered(store_.plain_values(layer));
-  if (row_starts_.defined()) {
+  if (row_starts_.defined() && !limited(sight)) {
     // CUDA's flash kernel aligns a text's last query with its last key.
     return std::get<0>(at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, max_rows_,
                                                     max_keys_, 0.0, true, false, score_scale(q)));
@@ -328,7 +402,7 @@ at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q) const {
     const auto own = [&](const at::Tensor& x) {
       return x.slice(0, first_key_[i], first_key_[i + 1]).transpose(0, 1);
     };
-    attend_text(rows(q), own(keys), own(values), rows(output));
+    attend_text(rows(q), own(keys), own(values), rows(output), sight);
   }
   return output;
 }
@@ -364,14 +438,14 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
 }
 
 void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          at::Tensor output) const {
-  if (!store_.packed()) return run_plain(layer, q, k, v, output);
-  cpu::with_number(q, [&]<typename Number>(Number) { run_packed<Number>(layer, q, k, v, output); });
+                          at::Tensor output, const Sight& sight) const {
+  if (!store_.packed()) return run_plain(layer, q, k, v, output, sight);
+  cpu::with_number(q, [&]<typename Number>(Number) { run_packed<Number>(layer, q, k, v, output, sight); });
 }
 
 template <typename Number>
 void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 at::Tensor output) const {
+                                 at::Tensor output, const Sight& sight) const {
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
   const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
   at::parallel_for(0, k.size(0), 16, [&](int64_t begin, int64_t end) {
@@ -393,7 +467,13 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
     for (int64_t i = begin; i < end; ++i) {
       const auto& [s, start, first, count] = stretches_[static_cast<size_t>(i / kv_heads)];
       const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
-      const cpu::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
+      const cpu::BlockHead shape{slices_[s].past,
+                                 group,
+                                 d,
+                                 q.stride(0),
+                                 output.stride(0),
+                                 sight.window,
+                                 static_cast<float>(sight.scale)};
       cpu::attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
                          keys + of_head, values + of_head,
                          mutable_numbers<Number>(output, start, head * group));
@@ -403,11 +483,11 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
 
 // Any device and type.
 void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                at::Tensor output) const {
+                                at::Tensor output, const Sight& sight) const {
   at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
   keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
   values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
-  output.copy_(plain_->run(layer, q));
+  output.copy_(plain_->run(layer, q, sight));
 }
 
 }  // namespace nlac

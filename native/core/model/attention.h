@@ -1,6 +1,6 @@
 // Causal attention with grouped queries: over packed whole sequences (training) and over key-value
-// caches (inference). Query head h reads key-value head h / (heads / kv_heads). Scores are scaled
-// by 1 / sqrt(head_dim); softmax is float32. Thread rule: the learner's thread.
+// caches (inference). Query head h reads key-value head h / (heads / kv_heads). Softmax is float32.
+// Thread rule: the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,6 +13,12 @@
 
 namespace nlac {
 
+// What a query sees, and how scores are scaled.
+struct Sight {
+  int64_t window = 0;  // the last tokens up to its own; 0: all
+  double scale = 0;    // of the scores; 0: 1 / sqrt(head_dim)
+};
+
 // q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; rows may be strided, the last
 // dimension is contiguous. `lengths` sum to `tokens`; a sequence sees itself only.
 struct Attended {
@@ -20,19 +26,20 @@ struct Attended {
   std::vector<at::Tensor> logsumexp;  // per sequence, what backward needs of the softmax
 };
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<int64_t>& lengths);
+                          const std::vector<int64_t>& lengths, const Sight& sight = {});
 
 // Writes the gradients to grad_q, grad_k, grad_v, shaped (and possibly strided) like q, k, v.
 void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const Attended& attended,
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
-                               at::Tensor grad_v);
+                               at::Tensor grad_v, const Sight& sight = {});
 
 // The rows of one text in a packed inference step.
 struct KvSlice {
   const BlockTable* blocks;  // room for past + fresh tokens; not owned
   int64_t past;              // tokens whose keys and values are there, or are another slice's of this step
   int64_t fresh;             // rows of the packed step that are this text's
+  int32_t state = -1;        // of a recurrent model: its slot of the store's states, after `past` tokens
 };
 
 // Causal attention of the slices' rows over plain blocks, by libtorch's operators: one call of the
@@ -43,7 +50,7 @@ class PlainAttention {
   PlainAttention(const KvStore& store, const std::vector<KvSlice>& slices);
 
   // Returns the attention output of queries as in CachedAttention::run, [tokens, heads, head_dim].
-  at::Tensor run(int64_t layer, const at::Tensor& q) const;
+  at::Tensor run(int64_t layer, const at::Tensor& q, const Sight& sight = {}) const;
 
  private:
   const KvStore& store_;
@@ -62,8 +69,8 @@ class CachedAttention {
   // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v to the
   // slices' blocks, then the attention of each query over its text's past and itself to output
   // [tokens, heads, head_dim]. A block in several tables is written by at most one slice.
-  void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-           at::Tensor output) const;
+  void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor output,
+           const Sight& sight = {}) const;
 
  private:
   struct Place {
@@ -76,9 +83,9 @@ class CachedAttention {
   };
   template <typename Number>
   void run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  at::Tensor output) const;
+                  at::Tensor output, const Sight& sight) const;
   void run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 at::Tensor output) const;
+                 at::Tensor output, const Sight& sight) const;
 
   const KvStore& store_;
   const std::vector<KvSlice>& slices_;
@@ -101,7 +108,7 @@ struct AttendedBlocks {
   at::Tensor logsumexp;  // [kv_heads, group, fresh] of the scaled scores, f32 or f64
 };
 AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                                   int64_t block);
+                                   int64_t block, const Sight& sight = {});
 
 // Returns the gradients, given the gradient at `attended.output`, shaped like it.
 struct AttentionGradients {
@@ -110,6 +117,7 @@ struct AttentionGradients {
 };
 AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at::Tensor& q,
                                                 const at::Tensor& keys, const at::Tensor& values,
-                                                const AttendedBlocks& attended, int64_t block);
+                                                const AttendedBlocks& attended, int64_t block,
+                                                const Sight& sight = {});
 
 }  // namespace nlac

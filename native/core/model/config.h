@@ -1,16 +1,53 @@
 // The architecture of a decoder, read from an HF config.json or from GGUF metadata. Needs no torch.
+// families.h has what differs between families besides these values.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/io/gguf.h"
+#include "core/model/gated_delta_shape.h"
 
 namespace nlac {
 
-enum class Family { llama, qwen2, qwen3 };
+enum class Family { llama, qwen2, qwen3, qwen3_5, smollm3, mistral, ministral3, olmo3, gemma3 };
+
+// A scheme of rotary positions (rope.h).
 enum class RopeScaling { none, linear, llama3, yarn };
+struct RopeConfig {
+  double theta = 10000.0;
+  int64_t dimensions = 0;  // leading dimensions of a head that rotate; 0: all
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  int64_t original_max_positions = 0;                    // llama3, yarn
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  double attention_factor = 0.0;                         // yarn; 0: derive from factor
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
+  bool truncate = true;                                  // yarn
+  // Queries are multiplied by 1 + query_growth · log(1 + floor(position / original_max_positions)).
+  double query_growth = 0;
+
+  bool operator==(const RopeConfig&) const = default;
+};
+
+// What one layer is made of. A new mixer or feed-forward part adds its name here, its weights to
+// LayerWeights, its activations to LayerTape, and its cases to layer.cc and parameters.cc.
+enum class Mixer { attention, delta };
+enum class FeedForward { gated };
+enum class Rotary { none, global, local };
+struct LayerKind {
+  Mixer mixer = Mixer::attention;
+  FeedForward feed_forward = FeedForward::gated;
+  Rotary rotary = Rotary::global;
+  int64_t window = 0;  // tokens that attention sees, the query's own included; 0: all
+
+  bool operator==(const LayerKind&) const = default;
+};
+
+enum class Activation { silu, gelu_tanh };
 
 struct ModelConfig {
   Family family = Family::llama;
@@ -21,32 +58,40 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  std::vector<LayerKind> layer_kinds;  // one for each layer; empty: every layer is a LayerKind{}
+  Activation activation = Activation::silu;
   double rms_norm_eps = 1e-6;
   bool tied_embeddings = false;
   bool qkv_bias = false;     // Qwen2: always; Llama: attention_bias
   bool output_bias = false;  // Llama's attention_bias also biases o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;       // Qwen3
-  int64_t max_positions = 0;  // tokens
-  double rope_theta = 10000.0;
-  RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 1.0;
-  double rope_low_freq_factor = 1.0, rope_high_freq_factor = 4.0;  // llama3
-  int64_t rope_original_max_positions = 0;                         // llama3, yarn
-  double rope_beta_fast = 32.0, rope_beta_slow = 1.0;              // yarn
-  double rope_attention_factor = 0.0;                              // yarn; 0: derive from factor
-  double rope_mscale = 0.0, rope_mscale_all_dim = 0.0;             // yarn
-  bool rope_truncate = true;                                       // yarn
+  bool qk_norm = false;          // queries and keys are normalised, each head alone
+  bool whole_qk_norm = false;    // with qk_norm: all heads together
+  bool gated_attention = false;  // its output is multiplied by sigmoid(gate), which q_proj yields too
+  double attention_scalar = 0;   // scores are divided by its square root; 0: by that of head_dim
+  double embedding_scale = 1;    // of the embedding's rows
+  bool norm_plus_one = false;    // a norm multiplies by 1 + weight
+  GatedDeltaShape delta;         // of layers with Mixer::delta
+  int64_t max_positions = 0;     // tokens
+  RopeConfig rope;               // of layers with Rotary::global
+  std::optional<RopeConfig> local_rope;
   std::vector<int64_t> eos_token_ids;
   int64_t bos_token_id = -1, pad_token_id = -1;  // -1: none
 
-  // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (sliding window
-  // in use, another activation, another architecture, …), naming the key and the value.
+  LayerKind kind(int64_t layer) const {
+    return layer_kinds.empty() ? LayerKind{} : layer_kinds[static_cast<size_t>(layer)];
+  }
+
+  // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (another
+  // activation, another architecture, …), naming the key and the value.
   static ModelConfig from_json(const std::string& config_json);
   static ModelConfig from_gguf(const GgufMetadata& metadata, bool has_output_tensor);
 
-  // config.json that transformers loads; dtype is "float32" or "bfloat16".
+  // config.json that transformers loads; dtype is "float32" or "bfloat16". Throws ERR_MODEL_FORMAT if
+  // the family's config.json cannot express the configuration.
   std::string to_json(const std::string& dtype) const;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 }  // namespace nlac

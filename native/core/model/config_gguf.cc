@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/model/config_limits.h"
+#include "core/model/families.h"
 
 namespace nlac {
 
@@ -102,26 +103,26 @@ class GgufReader {
 };
 
 void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
-  config.rope_theta = reader.number("rope.freq_base").value_or(10000.0);
+  config.rope.theta = reader.number("rope.freq_base").value_or(10000.0);
   reader.require_integer("rope.dimension_count", config.head_dim);
   const std::string type_key = reader.full("rope.scaling.type");
   const std::string type = reader.find(type_key) != nullptr ? reader.text(type_key) : "none";
   if (const auto factor = reader.number("rope.scale_linear"); type == "none" && factor && *factor != 1.0) {
-    config.rope_scaling = RopeScaling::linear;  // the form of files before rope.scaling.type
-    config.rope_factor = *factor;
+    config.rope.scaling = RopeScaling::linear;  // the form of files before rope.scaling.type
+    config.rope.factor = *factor;
   } else if (type == "none") {
-    config.rope_scaling = RopeScaling::none;
+    config.rope.scaling = RopeScaling::none;
   } else if (type == "linear") {
-    config.rope_scaling = RopeScaling::linear;
-    config.rope_factor = reader.required_number("rope.scaling.factor");
+    config.rope.scaling = RopeScaling::linear;
+    config.rope.factor = reader.required_number("rope.scaling.factor");
   } else if (type == "yarn") {
-    config.rope_scaling = RopeScaling::yarn;
-    config.rope_factor = reader.required_number("rope.scaling.factor");
-    config.rope_original_max_positions =
+    config.rope.scaling = RopeScaling::yarn;
+    config.rope.factor = reader.required_number("rope.scaling.factor");
+    config.rope.original_max_positions =
         reader.integer("rope.scaling.original_context_length", 1, kMaxPositions)
             .value_or(config.max_positions);
-    config.rope_beta_fast = reader.number("rope.scaling.yarn_beta_fast").value_or(32.0);
-    config.rope_beta_slow = reader.number("rope.scaling.yarn_beta_slow").value_or(1.0);
+    config.rope.beta_fast = reader.number("rope.scaling.yarn_beta_fast").value_or(32.0);
+    config.rope.beta_slow = reader.number("rope.scaling.yarn_beta_slow").value_or(1.0);
     reader.require_number("rope.scaling.yarn_ext_factor", 1.0);
     reader.require_number("rope.scaling.yarn_attn_factor", 1.0);
     reader.require_number("rope.scaling.attn_factor", 1.0);
@@ -148,14 +149,20 @@ int64_t gguf_vocab_size(const GgufReader& reader) {
 ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output_tensor) {
   GgufReader reader(metadata);
   const std::string architecture = reader.text("general.architecture");
-  const auto names = std::find_if(std::begin(families), std::end(families),
-                                  [&](const FamilyNames& known) { return architecture == known.model_type; });
-  NLAC_REQUIRE(names != std::end(families), format_error, "GGUF metadata: general.architecture is ",
-               printable(architecture), "; llama, qwen2 and qwen3 are supported");
+  const FamilyEntry* entry = nullptr;
+  std::string known;
+  for (const FamilyEntry* candidate : all_families()) {
+    if (candidate->gguf_architecture == nullptr) continue;
+    if (architecture == candidate->gguf_architecture) entry = candidate;
+    known += (known.empty() ? "" : ", ") + std::string(candidate->gguf_architecture);
+  }
+  NLAC_REQUIRE(entry != nullptr, format_error, "GGUF metadata: general.architecture is ",
+               printable(architecture), "; supported are ", known);
   reader.set_architecture(architecture);
 
   ModelConfig config;
-  config.family = names->family;
+  config.family = entry->family;
+  config.activation = entry->activation;
   config.vocab_size = gguf_vocab_size(reader);
   config.hidden_size = reader.required_integer("embedding_length", 1, kMaxWidth);
   config.intermediate_size = reader.required_integer("feed_forward_length", 1, kMaxWidth);

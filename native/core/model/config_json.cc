@@ -1,12 +1,12 @@
-// Reads a Hugging Face config.json.
+// Reads and writes a Hugging Face config.json: what all families share. The rest is in families/.
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <utility>
+#include <string>
 
 #include "core/error.h"
 #include "core/io/json.h"
-#include "core/model/config_limits.h"
+#include "core/model/config_section.h"
+#include "core/model/families.h"
 
 namespace nlac {
 
@@ -16,71 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One object of config.json. A key that is null counts as absent, as it does in transformers.
-class Section {
- public:
-  Section(const Json& json, std::string prefix) : json_(json), prefix_(std::move(prefix)) {}
-
-  const Json* find(const char* key) const {
-    const auto found = json_.find(key);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  std::string where(const char* key) const { return "config.json: " + prefix_ + key; }
-
-  std::optional<int64_t> integer(const char* key, int64_t min, int64_t max) const {
-    const Json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    NLAC_REQUIRE(value->is_number_integer() && in_range(*value, min, max), format_error, where(key), " is ",
-                 shown(*value), ", not an integer from ", min, " to ", max);
-    return value->get<int64_t>();
-  }
-  int64_t required_integer(const char* key, int64_t min, int64_t max) const {
-    const auto value = integer(key, min, max);
-    NLAC_REQUIRE(value.has_value(), format_error, where(key), " is missing");
-    return *value;
-  }
-
-  std::optional<double> number(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    NLAC_REQUIRE(value->is_number(), format_error, where(key), " is ", shown(*value), ", not a number");
-    return value->get<double>();
-  }
-  double required_number(const char* key) const {
-    const auto value = number(key);
-    NLAC_REQUIRE(value.has_value(), format_error, where(key), " is missing");
-    return *value;
-  }
-
-  bool boolean(const char* key, bool otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    NLAC_REQUIRE(value->is_boolean(), format_error, where(key), " is ", shown(*value), ", not true or false");
-    return value->get<bool>();
-  }
-
-  std::optional<std::string> text(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    NLAC_REQUIRE(value->is_string(), format_error, where(key), " is ", shown(*value), ", not a string");
-    return value->get<std::string>();
-  }
-
-  static std::string shown(const Json& value) { return printable(value.dump()); }
-
- private:
-  static bool in_range(const Json& value, int64_t min, int64_t max) {
-    // An unsigned value above int64's range would wrap in get<int64_t>().
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
-    return value.get<int64_t>() >= min && value.get<int64_t>() <= max;
-  }
-
-  const Json& json_;
-  std::string prefix_;
-};
-
-Family json_family(const Section& root) {
+const FamilyEntry& family_of(const Section& root) {
   std::string name;
   if (const Json* list = root.find("architectures"); list != nullptr) {
     NLAC_REQUIRE(list->is_array() && list->size() == 1 && list->front().is_string(), format_error,
@@ -91,83 +27,14 @@ Family json_family(const Section& root) {
     NLAC_REQUIRE(type.has_value(), format_error, root.where("architectures"), " is missing");
     name = *type;
   }
-  for (const FamilyNames& names : families) {
-    if (name == names.architecture || name == names.model_type) return names.family;
-  }
-  fail(format_error, root.where("architectures"), " is ", printable(name),
-       "; LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are supported");
+  if (const FamilyEntry* entry = family_named(name)) return *entry;
+  std::string known;
+  for (const FamilyEntry* entry : all_families())
+    known += (known.empty() ? "" : ", ") + std::string(entry->architecture);
+  fail(format_error, root.where("architectures"), " is ", printable(name), "; supported are ", known);
 }
 
-void read_json_rope(const Section& root, ModelConfig& config) {
-  // transformers 5 keeps everything in rope_parameters; before, rope_theta stood alone beside
-  // rope_scaling.
-  static const Json nothing = Json::object();
-  const Json* parameters = root.find("rope_parameters");
-  const Json* scaling = root.find("rope_scaling");
-  const char* name = scaling != nullptr ? "rope_scaling" : "rope_parameters";
-  const Json* chosen = scaling != nullptr ? scaling : parameters;
-  NLAC_REQUIRE(chosen == nullptr || chosen->is_object(), format_error, root.where(name), " is ",
-               Section::shown(*chosen), ", not an object");
-  const Section rope(chosen != nullptr ? *chosen : nothing, std::string(name) + ".");
-
-  std::optional<double> theta = rope.number("rope_theta");
-  if (!theta) theta = root.number("rope_theta");
-  if (!theta && parameters != nullptr && parameters->is_object()) {
-    theta = Section(*parameters, "rope_parameters.").number("rope_theta");
-  }
-  config.rope_theta = theta.value_or(10000.0);
-
-  for (const Section* section : {&root, &rope}) {
-    const double part = section->number("partial_rotary_factor").value_or(1.0);
-    NLAC_REQUIRE(part == 1.0, format_error, section->where("partial_rotary_factor"), " is ", part,
-                 "; only 1 is supported");
-  }
-  if (chosen != nullptr) {
-    for (const auto& [key, value] : chosen->items()) {
-      NLAC_REQUIRE(!value.is_object(), format_error, rope.where(printable(key).c_str()),
-                   ": rotary parameters for each kind of layer are not supported");
-    }
-  }
-
-  std::string type = "default";
-  if (const auto value = rope.text("rope_type")) {
-    type = *value;
-  } else if (const auto older = rope.text("type")) {
-    type = *older;
-  }
-  const int64_t original = root.integer("original_max_position_embeddings", 1, kMaxPositions)
-                               .value_or(rope.integer("original_max_position_embeddings", 1, kMaxPositions)
-                                             .value_or(config.max_positions));
-  if (type == "default") {
-    config.rope_scaling = RopeScaling::none;
-  } else if (type == "linear") {
-    config.rope_scaling = RopeScaling::linear;
-    config.rope_factor = rope.required_number("factor");
-  } else if (type == "llama3") {
-    config.rope_scaling = RopeScaling::llama3;
-    config.rope_factor = rope.required_number("factor");
-    config.rope_low_freq_factor = rope.required_number("low_freq_factor");
-    config.rope_high_freq_factor = rope.required_number("high_freq_factor");
-    config.rope_original_max_positions = original;
-  } else if (type == "yarn") {
-    config.rope_scaling = RopeScaling::yarn;
-    config.rope_original_max_positions = original;
-    config.rope_factor = rope.number("factor").value_or(static_cast<double>(config.max_positions) /
-                                                        static_cast<double>(original));
-    config.rope_attention_factor = rope.number("attention_factor").value_or(0.0);
-    config.rope_mscale = rope.number("mscale").value_or(0.0);
-    config.rope_mscale_all_dim = rope.number("mscale_all_dim").value_or(0.0);
-    config.rope_truncate = rope.boolean("truncate", true);
-    const double fast = rope.number("beta_fast").value_or(0.0), slow = rope.number("beta_slow").value_or(0.0);
-    if (fast != 0.0) config.rope_beta_fast = fast;  // 0 means the default, as in transformers
-    if (slow != 0.0) config.rope_beta_slow = slow;
-  } else {
-    fail(format_error, rope.where("rope_type"), " is ", printable(type),
-         "; default, linear, llama3 and yarn are supported");
-  }
-}
-
-void read_json_token_ids(const Section& root, ModelConfig& config) {
+void read_token_ids(const Section& root, ModelConfig& config) {
   if (const Json* eos = root.find("eos_token_id"); eos != nullptr) {
     const Json list = eos->is_array() ? *eos : Json::array({*eos});
     for (const Json& id : list) {
@@ -182,29 +49,38 @@ void read_json_token_ids(const Section& root, ModelConfig& config) {
   config.pad_token_id = root.integer("pad_token_id", -1, config.vocab_size - 1).value_or(-1);
 }
 
-// nlac has no sliding-window attention.
-void refuse_sliding_window(const Section& root) {
-  NLAC_REQUIRE(!root.boolean("use_sliding_window", false), format_error, root.where("use_sliding_window"),
-               " is true; sliding-window attention is not supported");
-  const Json* kinds = root.find("layer_types");
-  if (kinds == nullptr) return;
-  NLAC_REQUIRE(kinds->is_array(), format_error, root.where("layer_types"), " is not a list");
-  for (const Json& kind : *kinds) {
-    NLAC_REQUIRE(kind == "full_attention", format_error, root.where("layer_types"), " holds ",
-                 Section::shown(kind), "; only full_attention is supported");
-  }
+const char* activation_name(Activation activation) {
+  return activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
 }
 
 }  // namespace
 
+// The text model's object of a configuration of text and images, with what only the outer object has.
+// It is named by its model_type.
+static Json text_part(Json json) {
+  const auto found = json.find("text_config");
+  if (found == json.end() || found->is_null()) return json;
+  NLAC_REQUIRE(found->is_object(), format_error, "config.json: text_config is not an object");
+  Json text = *found;
+  for (const char* key :
+       {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "quantization_config"})
+    if ((!text.contains(key) || text[key].is_null()) && json.contains(key)) text[key] = json[key];
+  text.erase("architectures");
+  return text;
+}
+
 ModelConfig ModelConfig::from_json(const std::string& config_json) {
-  const Json json = parse_json(config_json, "config.json");
+  Json json = parse_json(config_json, "config.json");
   NLAC_REQUIRE(json.is_object(), format_error, "config.json: not a JSON object");
+  json = text_part(std::move(json));
   const Section root(json, "");
+  const FamilyEntry& entry = family_of(root);
+  const Json defaults = Json::parse(entry.defaults);
+  for (const auto& [key, value] : defaults.items())
+    if (root.find(key.c_str()) == nullptr) json[key] = value;
 
   ModelConfig config;
-  config.family = json_family(root);
-  const bool llama = config.family == Family::llama;
+  config.family = entry.family;
   config.vocab_size = root.required_integer("vocab_size", 1, kMaxVocab);
   config.hidden_size = root.required_integer("hidden_size", 1, kMaxWidth);
   config.intermediate_size = root.required_integer("intermediate_size", 1, kMaxWidth);
@@ -214,8 +90,6 @@ ModelConfig ModelConfig::from_json(const std::string& config_json) {
   config.max_positions = root.required_integer("max_position_embeddings", 1, kMaxPositions);
   if (const auto head_dim = root.integer("head_dim", 1, kMaxWidth)) {
     config.head_dim = *head_dim;
-  } else if (config.family == Family::qwen3) {
-    config.head_dim = 128;  // the family's default for every hidden size
   } else {
     NLAC_REQUIRE(config.hidden_size % config.heads == 0, format_error, root.where("hidden_size"), ": ",
                  config.hidden_size, " does not divide into ", config.heads,
@@ -224,23 +98,62 @@ ModelConfig ModelConfig::from_json(const std::string& config_json) {
   }
   config.rms_norm_eps = root.number("rms_norm_eps").value_or(1e-6);
   config.tied_embeddings = root.boolean("tie_word_embeddings", false);
-
-  const bool attention_bias = config.family != Family::qwen2 && root.boolean("attention_bias", false);
-  config.qkv_bias = config.family == Family::qwen2 || attention_bias;
-  config.output_bias = attention_bias;
-  config.mlp_bias = llama && root.boolean("mlp_bias", false);
-  config.qk_norm = config.family == Family::qwen3;
-
-  const std::string activation = root.text("hidden_act").value_or("silu");
-  NLAC_REQUIRE(activation == "silu", format_error, root.where("hidden_act"), " is ", printable(activation),
-               "; only silu is supported");
+  config.activation = entry.activation;
   NLAC_REQUIRE(root.find("quantization_config") == nullptr, format_error, root.where("quantization_config"),
                ": quantized weights of this kind are not supported");
-  refuse_sliding_window(root);
-  read_json_rope(root, config);
-  read_json_token_ids(root, config);
+  entry.read(root, config);
+  const char* const activation = activation_name(config.activation);
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const std::string named = root.text(key).value_or(activation);
+    NLAC_REQUIRE(named == activation, format_error, root.where(key), " is ", printable(named), "; only ",
+                 activation, " is supported for this family");
+  }
+  read_token_ids(root, config);
+  const bool plain = std::all_of(config.layer_kinds.begin(), config.layer_kinds.end(),
+                                 [](const LayerKind& kind) { return kind == LayerKind{}; });
+  if (plain) config.layer_kinds.clear();
   validate(config, "config.json");
   return config;
+}
+
+std::string ModelConfig::to_json(const std::string& dtype) const {
+  NLAC_REQUIRE(dtype == "float32" || dtype == "bfloat16", "ERR_VALUE", "dtype ", printable(dtype),
+               " is neither float32 nor bfloat16");
+  const FamilyEntry& entry = entry_of(family);
+  const auto id_or_null = [](int64_t id) {
+    return id < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(id);
+  };
+  nlohmann::ordered_json json;
+  json["architectures"] = {entry.architecture};
+  json["model_type"] = entry.name;
+  json["torch_dtype"] = dtype;
+  json["vocab_size"] = vocab_size;
+  json["hidden_size"] = hidden_size;
+  json["intermediate_size"] = intermediate_size;
+  json["num_hidden_layers"] = layers;
+  json["num_attention_heads"] = heads;
+  json["num_key_value_heads"] = kv_heads;
+  json["head_dim"] = head_dim;
+  json[entry.activation_key] = activation_name(activation);
+  json["rms_norm_eps"] = rms_norm_eps;
+  json["max_position_embeddings"] = max_positions;
+  json["tie_word_embeddings"] = tied_embeddings;
+  json["bos_token_id"] = id_or_null(bos_token_id);
+  json["pad_token_id"] = id_or_null(pad_token_id);
+  if (eos_token_ids.empty()) {
+    json["eos_token_id"] = nullptr;
+  } else if (eos_token_ids.size() == 1) {
+    json["eos_token_id"] = eos_token_ids.front();
+  } else {
+    json["eos_token_id"] = eos_token_ids;
+  }
+  entry.write(*this, json);
+
+  // What an entry does not write must be what it reads back.
+  const ModelConfig read = from_json(json.dump());
+  NLAC_REQUIRE(read == *this, format_error, "the configuration cannot be written as a config.json of ",
+               entry.architecture);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace nlac

@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/model/decoder.h"
+#include "core/model/families.h"
 #include "core/model/linear.h"
 #include "cuda/attention.h"
 #include "cuda/elementwise.h"
@@ -154,9 +155,9 @@ struct Layers {
       return config.qk_norm ? weight.const_data_ptr() : nullptr;
     };
     check(cuda::rotate_and_store(
-        {qkv.mutable_data_ptr(), static_cast<int>(step.rows), static_cast<int>(heads), norm(layer.q_norm),
-         norm(layer.k_norm), static_cast<float>(config.rms_norm_eps), rope.cos.const_data_ptr<float>(),
-         rope.sin.const_data_ptr<float>(), step.positions(), step.places()},
+        {qkv.mutable_data_ptr(), static_cast<int>(step.rows), static_cast<int>(heads),
+         norm(layer.attention.q_norm), norm(layer.attention.k_norm), static_cast<float>(config.rms_norm_eps),
+         rope.cos.const_data_ptr<float>(), rope.sin.const_data_ptr<float>(), step.positions(), step.places()},
         blocks, stream));
 
     const at::Tensor q = qkv.narrow(1, 0, heads * d).unflatten(1, {heads, d});
@@ -183,20 +184,22 @@ struct Layers {
   // `ids` [rows] i64 → the final-normed hidden states [rows, hidden], in the weights' type.
   at::Tensor run(const at::Tensor& ids) const {
     const at::Tensor x = weights.embedding.index_select(0, ids).to(at::kFloat);
-    at::Tensor normed = add_norm(x, {}, weights.layers.front().input_norm);
+    at::Tensor normed = add_norm(x, {}, weights.layers.front().mixer_norms.before);
     for (int64_t l = 0; l < config.layers; ++l) {
       const auto at = static_cast<size_t>(l);
       const LayerWeights& layer = weights.layers[at];
-      const at::Tensor& next = l + 1 == config.layers ? weights.norm : weights.layers[at + 1].input_norm;
+      const at::Tensor& next =
+          l + 1 == config.layers ? weights.norm : weights.layers[at + 1].mixer_norms.before;
+      const AttentionWeights& attention = layer.attention;
+      const FeedForwardWeights& mlp = layer.feed_forward;
       const at::Tensor qkv =
-          linear_forward(normed, layer.qkv, layer.qkv_bias, layer.qkv_adapter).contiguous();
-      normed =
-          add_norm(x, linear_forward(attended(l, qkv), layer.output, layer.output_bias, layer.output_adapter),
-                   layer.post_norm);
-      const at::Tensor gate_up =
-          linear_forward(normed, layer.gate_up, layer.gate_up_bias, layer.gate_up_adapter);
-      normed =
-          add_norm(x, linear_forward(gated(gate_up), layer.down, layer.down_bias, layer.down_adapter), next);
+          linear_forward(normed, attention.qkv, attention.qkv_bias, attention.qkv_adapter).contiguous();
+      normed = add_norm(
+          x,
+          linear_forward(attended(l, qkv), attention.output, attention.output_bias, attention.output_adapter),
+          layer.feed_forward_norms.before);
+      const at::Tensor gate_up = linear_forward(normed, mlp.gate_up, mlp.gate_up_bias, mlp.gate_up_adapter);
+      normed = add_norm(x, linear_forward(gated(gate_up), mlp.down, mlp.down_bias, mlp.down_adapter), next);
     }
     return normed;
   }
@@ -224,11 +227,8 @@ std::vector<uintptr_t> memory_of(const Weights& weights, const Rope& rope, const
   for (const at::Tensor& tensor : {weights.embedding, weights.norm, rope.cos, rope.sin, store.plain_keys(0)})
     add(tensor);
   for (const LayerWeights& layer : weights.layers) {
-    for (const at::Tensor& tensor :
-         {layer.input_norm, layer.qkv, layer.qkv_bias, layer.q_norm, layer.k_norm, layer.output,
-          layer.output_bias, layer.post_norm, layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias})
-      add(tensor);
-    for (const auto adapter : layer_adapters) add((layer.*adapter).a), add((layer.*adapter).b);
+    for (const at::Tensor* tensor : layer.tensors()) add(*tensor);
+    for (const Adapter* adapter : layer.adapters()) add(adapter->a), add(adapter->b);
   }
   return memory;
 }
@@ -305,6 +305,16 @@ struct CudaInference::Recordings {
   }
 };
 
+// Whether the layers are those that the kernels compute: Llama's, with or without biases and norms of
+// each head's queries and keys.
+static bool like_llama(const ModelConfig& config) {
+  const NormNames& norms = entry_of(config.family).norms;
+  return config.layer_kinds.empty() && config.activation == Activation::silu && !config.norm_plus_one &&
+         !config.whole_qk_norm && config.attention_scalar == 0 && config.rope.query_growth == 0 &&
+         config.embedding_scale == 1 && config.rope.dimensions == 0 && norms.before_mixer &&
+         norms.before_feed_forward && !norms.after_mixer && !norms.after_feed_forward;
+}
+
 void CudaInference::forget() {
   if (recordings_) recordings_->by_memory.clear();
 }
@@ -313,7 +323,7 @@ CudaInference::CudaInference() : records_(recording_asked_for()) {}
 
 bool CudaInference::takes(const Weights& weights, const ModelConfig& config, const KvStore& store) {
   const auto type = weights.embedding.scalar_type();
-  return !store.packed() && weights.embedding.device().type() == NLAC_KERNEL_DEVICE &&
+  return like_llama(config) && !store.packed() && weights.embedding.device().type() == NLAC_KERNEL_DEVICE &&
          (type == at::kBFloat16 || type == at::kFloat) && config.head_dim % 8 == 0 && config.head_dim <= 256;
 }
 

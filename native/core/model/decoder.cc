@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/model/attention.h"
 #include "core/model/elementwise.h"
-#include "core/model/linear.h"
+#include "core/model/layer.h"
 
 namespace nlac {
 namespace {
@@ -15,60 +14,12 @@ namespace {
 // This file does not use torch's autograd: its dispatch keys are excluded from every call.
 using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-// Views of the three parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads,
-// head_dim].
-struct Split {
-  at::Tensor q, k, v;
-};
-Split split_qkv(const at::Tensor& qkv, const ModelConfig& config) {
-  const int64_t d = config.head_dim, q = config.heads * d, kv = config.kv_heads * d;
-  const auto part = [&](int64_t start, int64_t width) {
-    return qkv.narrow(1, start, width).unflatten(1, {-1, d});
-  };
-  return {part(0, q), part(q, kv), part(q + kv, kv)};
-}
-
-// q and k of a fused qkv: they are rotated together.
-at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
-  return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim)
-      .unflatten(1, {-1, config.head_dim});
-}
-
-// A layer's activations up to attention. `qkv` is normalised and rotated; `raw_qkv` is before that,
-// and defined only if backward needs it (q and k norms).
-struct Projected {
-  at::Tensor qkv, raw_qkv;
-};
-// `product` is linear_forward, or its replacement in inference.
-template <typename Product>
-Projected project(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
-                  const at::Tensor& positions, const at::Tensor& x, const Product& product) {
-  Projected result;
-  result.qkv = product(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias,
-                       layer.qkv_adapter);
-  if (config.qk_norm) {
-    result.raw_qkv = result.qkv;
-    const Split raw = split_qkv(result.raw_qkv, config);
-    result.qkv = at::empty_like(result.raw_qkv);
-    const Split normed = split_qkv(result.qkv, config);
-    normed.q.copy_(rms_norm(raw.q, layer.q_norm, config.rms_norm_eps));
-    normed.k.copy_(rms_norm(raw.k, layer.k_norm, config.rms_norm_eps));
-    normed.v.copy_(raw.v);
-  }
-  rotate(queries_and_keys(result.qkv, config), rope, positions, false);
-  return result;
-}
-
-// The second half of a layer, from the residual stream after attention.
-at::Tensor gate_and_up(const LayerWeights& layer, const ModelConfig& config, const at::Tensor& middle) {
-  return linear_forward(rms_norm(middle, layer.post_norm, config.rms_norm_eps), layer.gate_up,
-                        layer.gate_up_bias, layer.gate_up_adapter);
-}
-at::Tensor layer_output(const LayerWeights& layer, const at::Tensor& middle, const at::Tensor& gate_up) {
-  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias, layer.down_adapter, middle);
-}
-at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const at::Tensor& attended) {
-  return linear_forward(attended.flatten(1), layer.output, layer.output_bias, layer.output_adapter, x);
+// The embedding's scale in the weights' type, as in transformers.
+double rounded_scale(const ModelConfig& config, const Weights& weights) {
+  return at::scalar_tensor(config.embedding_scale, at::kDouble)
+      .to(weights.embedding.scalar_type())
+      .to(at::kDouble)
+      .item<double>();
 }
 
 at::ScalarType residual_type(const Weights& weights) {
@@ -100,21 +51,23 @@ at::Tensor packed_positions(const std::vector<int64_t>& lengths, at::Device devi
 
 }  // namespace
 
-const Rope& Decoder::rope(int64_t positions, at::Device device) {
-  const int64_t held = rope_.cos.defined() && rope_.cos.device() == device ? rope_.cos.size(0) : 0;
-  if (positions > held) rope_ = Rope::make(config_, std::max({positions, 2 * held, int64_t{1024}}), device);
-  return rope_;
-}
-
-const PackedMatrix& Decoder::packed(const at::Tensor& weight) {
-  const auto [entry, fresh] = packed_.try_emplace(weight.unsafeGetTensorImpl());
-  if (fresh) entry->second = PackedMatrix(weight, int8_);
-  return entry->second;
+const RopeTables& Decoder::ropes(int64_t positions, at::Device device) {
+  const at::Tensor& cos = ropes_.global.cos;
+  const int64_t held = cos.defined() && cos.device() == device ? ropes_.positions : 0;
+  if (positions > held)
+    ropes_ = RopeTables::make(config_, std::max({positions, 2 * held, int64_t{1024}}), device);
+  return ropes_;
 }
 
 void Decoder::forget_packed(const Weights& weights) {
-  for (const at::Tensor& tensor : weights.list()) packed_.erase(tensor.unsafeGetTensorImpl());
+  for (const at::Tensor& tensor : weights.list()) packed_.forget(tensor);
   cuda_.forget();
+}
+
+at::Tensor Decoder::embedded(const Weights& weights, const at::Tensor& ids) const {
+  at::Tensor rows = weights.embedding.index_select(0, ids);
+  if (config_.embedding_scale != 1) rows.mul_(rounded_scale(config_, weights));
+  return rows;
 }
 
 at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
@@ -123,8 +76,10 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   require_ids(weights, config_, ids);
   std::vector<int64_t> position_list;
   int64_t longest = 0;
+  const bool recurrent = StateStore::slot_bytes(config_, at::kFloat) > 0;
   for (const KvSlice& slice : slices) {
     NLAC_REQUIRE(slice.fresh > 0, "ERR_SHAPE", "a slice must have at least one new token, got ", slice.fresh);
+    NLAC_REQUIRE(slice.state >= 0 || !recurrent, "ERR_SHAPE", "a slice of a recurrent model has no state");
     const int64_t end = slice.past + slice.fresh;
     NLAC_REQUIRE(end <= static_cast<int64_t>(slice.blocks->size()) * kBlockTokens, "ERR_SHAPE", "a slice of ",
                  end, " tokens has ", slice.blocks->size(), " blocks");
@@ -133,102 +88,39 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   }
   NLAC_REQUIRE(static_cast<int64_t>(position_list.size()) == ids.size(0), "ERR_SHAPE", "the slices have ",
                position_list.size(), " tokens, ids ", ids.size(0));
-  const Rope& table = rope(longest, ids.device());
+  const RopeTables& tables = ropes(longest, ids.device());
   if (CudaInference::takes(weights, config_, store))
-    return cuda_.infer(weights, config_, table, ids, store, slices);
-  const at::Tensor positions = at::tensor(position_list, at::kLong).to(ids.device());
+    return cuda_.infer(weights, config_, tables.global, ids, store, slices);
 
   const CachedAttention attention(store, slices, ids.device());
-
+  InferencePass pass{weights.embedding.scalar_type(),
+                     at::tensor(position_list, at::kLong).to(ids.device()),
+                     tables,
+                     slices,
+                     attention,
+                     store.states(),
+                     packed_};
   // The residual stream is float32: batches are small, and each layer would round it twice.
-  at::Tensor x = weights.embedding.index_select(0, ids).to(residual_type(weights));
-  for (int64_t l = 0; l < config_.layers; ++l) {
-    const LayerWeights& layer = weights.layers[l];
-    const auto product = [&](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                             const Adapter& adapter) { return packed(weight).forward(input, bias, adapter); };
-    const Split now = split_qkv(project(layer, config_, table, positions, x, product).qkv, config_);
-    at::Tensor attended =
-        at::empty({ids.size(0), config_.heads, config_.head_dim}, weights.embedding.options());
-    attention.run(l, now.q, now.k, now.v, attended);
-    packed(layer.output).add(attended.flatten(1), layer.output_bias, x, layer.output_adapter);
-    const at::Tensor gate_up = product(rms_norm(x, layer.post_norm, config_.rms_norm_eps), layer.gate_up,
-                                       layer.gate_up_bias, layer.gate_up_adapter);
-    packed(layer.down).add(gated_silu(gate_up), layer.down_bias, x, layer.down_adapter);
-  }
-  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+  const at::Tensor x = embedded(weights, ids).to(residual_type(weights));
+  for (int64_t l = 0; l < config_.layers; ++l)
+    layer_infer(weights.layers[static_cast<size_t>(l)], config_, l, pass, x);
+  return rms_norm(x, weights.norm, config_);
 }
 
 at::Tensor Decoder::infer_logits(const Weights& weights, const at::Tensor& hidden) {
   WithoutAutograd guard;
-  return packed(weights.head).in_float(hidden);
+  return packed_.of(weights.head).in_float(hidden);
 }
 
-// One layer's activations. With `recompute` backward computes all but the input again, by the same
-// code.
-struct LayerTape {
-  at::Tensor input;  // [tokens, hidden]
-  Projected projected;
-  Attended attended;
-  at::Tensor middle;   // [tokens, hidden], the residual stream after attention
-  at::Tensor gate_up;  // [tokens, 2 intermediate]
-};
-
 struct Decoder::Tape {
-  at::Tensor ids, positions;
-  std::vector<int64_t> lengths;
-  Rope rope;
+  at::Tensor ids;
+  PackedPass pass;
   bool recompute = false;
   std::vector<LayerTape> layers;
   at::Tensor last;  // [tokens, hidden], before the final norm
 };
 
-namespace {
-
-LayerTape run_layer(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
-                    const at::Tensor& positions, const std::vector<int64_t>& lengths,
-                    const at::Tensor& input) {
-  LayerTape tape;
-  tape.input = input;
-  const auto product = [](const auto&... arguments) { return linear_forward(arguments...); };
-  tape.projected = project(layer, config, rope, positions, input, product);
-  const Split parts = split_qkv(tape.projected.qkv, config);
-  tape.attended = packed_attention(parts.q, parts.k, parts.v, lengths);
-  tape.middle = after_attention(layer, input, tape.attended.output);
-  tape.gate_up = gate_and_up(layer, config, tape.middle);
-  return tape;
-}
-
-// `grad` is the gradient at the layer's output; returns the gradient at its input.
-at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
-                              const at::Tensor& positions, const std::vector<int64_t>& lengths,
-                              const LayerTape& tape, const at::Tensor& grad, LayerWeights& into) {
-  const double eps = config.rms_norm_eps;
-  at::Tensor inner = linear_backward(grad, gated_silu(tape.gate_up), layer.down, into.down, into.down_bias,
-                                     layer.down_adapter, into.down_adapter);
-  inner = gated_silu_backward(inner, tape.gate_up);
-  inner = linear_backward(inner, rms_norm(tape.middle, layer.post_norm, eps), layer.gate_up, into.gate_up,
-                          into.gate_up_bias, layer.gate_up_adapter, into.gate_up_adapter);
-  const at::Tensor at_middle =
-      rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm, grad);
-
-  inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output,
-                          into.output_bias, layer.output_adapter, into.output_adapter);
-  at::Tensor at_qkv = at::empty_like(tape.projected.qkv);
-  const Split parts = split_qkv(tape.projected.qkv, config), gradients = split_qkv(at_qkv, config);
-  packed_attention_backward(inner.unflatten(1, {-1, config.head_dim}), parts.q, parts.k, parts.v,
-                            tape.attended, lengths, gradients.q, gradients.k, gradients.v);
-  rotate(queries_and_keys(at_qkv, config), rope, positions, true);
-  if (config.qk_norm) {
-    const Split raw = split_qkv(tape.projected.raw_qkv, config);
-    gradients.q.copy_(rms_norm_backward(gradients.q, raw.q, layer.q_norm, eps, into.q_norm, {}));
-    gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm, {}));
-  }
-  inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv,
-                          into.qkv_bias, layer.qkv_adapter, into.qkv_adapter);
-  return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm, at_middle);
-}
-
-void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
+static void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
   int64_t total = 0;
   for (const int64_t length : lengths) {
     NLAC_REQUIRE(length > 0, "ERR_SHAPE", "a sequence must have at least one token, got ", length);
@@ -237,24 +129,25 @@ void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths)
   NLAC_REQUIRE(total == ids.size(0), "ERR_SHAPE", "the lengths sum to ", total, ", ids has ", ids.size(0));
 }
 
-}  // namespace
+PackedPass Decoder::packed_pass(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
+  require_lengths(ids, lengths);
+  return {lengths, packed_positions(lengths, ids.device()),
+          ropes(*std::max_element(lengths.begin(), lengths.end()), ids.device())};
+}
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
                             const std::vector<int64_t>& lengths, bool recompute,
                             std::shared_ptr<Tape>& tape) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
-  require_lengths(ids, lengths);
   tape = std::make_shared<Tape>();
   tape->ids = ids;
-  tape->lengths = lengths;
+  tape->pass = packed_pass(ids, lengths);
   tape->recompute = recompute;
-  tape->positions = packed_positions(lengths, ids.device());
-  tape->rope = rope(*std::max_element(lengths.begin(), lengths.end()), ids.device());
-  at::Tensor x = weights.embedding.index_select(0, ids);
-  for (const LayerWeights& layer : weights.layers) {
-    LayerTape now = run_layer(layer, config_, tape->rope, tape->positions, lengths, x);
-    x = layer_output(layer, now.middle, now.gate_up);
+  at::Tensor x = embedded(weights, ids);
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    LayerTape now;
+    x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), tape->pass, x, now);
     if (recompute) {
       LayerTape kept;
       kept.input = now.input;
@@ -263,22 +156,20 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
     tape->layers.push_back(std::move(now));
   }
   tape->last = x;
-  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+  return rms_norm(x, weights.norm, config_);
 }
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
                             const std::vector<int64_t>& lengths) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
-  require_lengths(ids, lengths);
-  const at::Tensor positions = packed_positions(lengths, ids.device());
-  const Rope& table = rope(*std::max_element(lengths.begin(), lengths.end()), ids.device());
-  at::Tensor x = weights.embedding.index_select(0, ids);
-  for (const LayerWeights& layer : weights.layers) {
-    const LayerTape now = run_layer(layer, config_, table, positions, lengths, x);
-    x = layer_output(layer, now.middle, now.gate_up);
+  const PackedPass pass = packed_pass(ids, lengths);
+  at::Tensor x = embedded(weights, ids);
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    LayerTape dropped;
+    x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), pass, x, dropped);
   }
-  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+  return rms_norm(x, weights.norm, config_);
 }
 
 // gradient[ids[t]] += rows[t] in the order of t, so that runs are deterministic. index_put_ sorts
@@ -304,23 +195,25 @@ static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, 
 }
 
 void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                       Weights& gradients) {
+                       Weights& gradients, const std::function<void(size_t)>& after_layer) {
   WithoutAutograd guard;
   NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
   NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [",
                tape->last.size(0), ", ", tape->last.size(1), "]");
-  at::Tensor grad =
-      rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm, {});
+  at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_, gradients.norm, {});
   tape->last.reset();
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];
+    const LayerKind kind = config_.kind(static_cast<int64_t>(l));
     LayerTape now = std::exchange(tape->layers[l], {});
     if (tape->recompute)
-      now = run_layer(layer, config_, tape->rope, tape->positions, tape->lengths, now.input);
-    grad = run_layer_backward(layer, config_, tape->rope, tape->positions, tape->lengths, now, grad,
-                              gradients.layers[l]);
+      layer_forward(layer, config_, kind, tape->pass, at::Tensor(now.input), now, /*tape_only=*/true);
+    grad = layer_backward(layer, config_, kind, tape->pass, now, grad, gradients.layers[l]);
+    if (after_layer) after_layer(l);
   }
-  if (gradients.embedding.defined()) add_embedding_gradient(gradients.embedding, tape->ids, grad);
+  if (!gradients.embedding.defined()) return;
+  if (config_.embedding_scale != 1) grad = grad * rounded_scale(config_, weights);
+  add_embedding_gradient(gradients.embedding, tape->ids, grad);
 }
 
 at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {

@@ -1,5 +1,6 @@
-// The decoder: forward with a KV cache for inference, forward and backward for training. Sequences
-// are packed into one [tokens, hidden] stream without padding; attention runs per sequence.
+// The decoder: forward with a KV cache for inference, forward and backward for training. It embeds ids,
+// runs the layers (layer.h) and normalises. Sequences are packed into one [tokens, hidden] stream
+// without padding; mixers run per sequence.
 //
 // No autograd: backward is written by hand, so that weight gradients accumulate in float32 over any
 // number of micro batches and a layer can be recomputed from its input. Thread rule: the learner's
@@ -9,8 +10,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "core/model/attention.h"
@@ -18,19 +19,16 @@
 #include "core/model/cuda_inference.h"
 #include "core/model/kv_store.h"
 #include "core/model/linear.h"
+#include "core/model/passes.h"
+#include "core/model/rope.h"
 #include "core/model/weights.h"
 
 namespace nlac {
 
-struct Rope {
-  at::Tensor cos, sin;  // [positions, head_dim / 2] f32, the attention factor of yarn multiplied in
-  static Rope make(const ModelConfig& config, int64_t positions, at::Device device);
-};
-
 class Decoder {
  public:
   // `int8`: inference rounds packed matrices to int8 (linear.h). Training does not.
-  explicit Decoder(const ModelConfig& config, bool int8 = false) : config_(config), int8_(int8) {}
+  explicit Decoder(const ModelConfig& config, bool int8 = false) : config_(config), packed_(int8) {}
   const ModelConfig& config() const { return config_; }
 
   // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each
@@ -58,18 +56,18 @@ class Decoder {
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths);
   // `grad_hidden`: [tokens, hidden], the gradient at the result of forward. Adds to `gradients`,
   // float32 tensors of the weights' shapes; undefined ones are frozen and not computed. Consumes
-  // the tape.
+  // the tape. `after_layer`, if any, is called with each layer's index, from the last to the first,
+  // when its gradients have been added.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                Weights& gradients);
+                Weights& gradients, const std::function<void(size_t)>& after_layer = {});
 
  private:
-  const Rope& rope(int64_t positions, at::Device device);
-  const PackedMatrix& packed(const at::Tensor& weight);
+  const RopeTables& ropes(int64_t positions, at::Device device);
+  at::Tensor embedded(const Weights& weights, const at::Tensor& ids) const;
+  PackedPass packed_pass(const at::Tensor& ids, const std::vector<int64_t>& lengths);
   ModelConfig config_;
-  bool int8_;
-  Rope rope_;
-  std::unordered_map<const void*, PackedMatrix>
-      packed_;  // by the weight's own identity, which it keeps alive
+  RopeTables ropes_;
+  PackedMatrices packed_;
   CudaInference cuda_;
 };
 

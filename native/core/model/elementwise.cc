@@ -1,5 +1,9 @@
 #include "core/model/elementwise.h"
 
+#include <ATen/Parallel.h>
+
+#include "core/cpu/delta_kernels.h"
+#include "core/cpu/shares.h"
 #include "core/cpu/tensors.h"
 
 namespace nlac {
@@ -14,7 +18,9 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps) {
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
+  const double eps = norm.eps;
+  if (norm.plus_one) return rms_norm(x.to(wide(x)), weight.to(wide(x)) + 1, eps).to(weight.scalar_type());
   if (cpu::takes(weight) && (x.scalar_type() == at::kFloat || x.scalar_type() == weight.scalar_type())) {
     const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), weight.options());
     cpu::with_number(weight, [&]<typename Number>(Number) {
@@ -34,7 +40,14 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                             double eps, at::Tensor grad_weight, const at::Tensor& residual) {
+                             const Norm& norm, at::Tensor grad_weight, const at::Tensor& residual) {
+  const double eps = norm.eps;
+  if (norm.plus_one) {
+    const auto type = wide(x);
+    const at::Tensor added = residual.defined() ? residual.to(type) : residual;
+    return rms_norm_backward(grad.to(type), x.to(type), weight.to(type) + 1, eps, grad_weight, added)
+        .to(x.scalar_type());
+  }
   if (cpu::takes(x)) {
     const at::Tensor upstream = grad.contiguous(), rows = x.contiguous();
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
@@ -60,7 +73,14 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
 }
 
 void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool inverse) {
-  const int64_t half = x.size(-1) / 2;
+  const int64_t half = rope.cos.size(1);
+  if (2 * half < x.size(-1)) {
+    at::Tensor part = x.narrow(-1, 0, 2 * half);
+    const at::Tensor turned = part.contiguous();
+    rotate(turned, rope, positions, inverse);
+    part.copy_(turned);
+    return;
+  }
   if (cpu::takes(x)) {
     cpu::with_number(x, [&]<typename Number>(Number) {
       cpu::rotate(cpu::mutable_numbers<Number>(x), x.size(0), x.stride(0), x.size(1), half,
@@ -76,6 +96,26 @@ void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool in
   const at::Tensor a = low.to(wide(x), false, true), b = high.to(wide(x), false, true);
   low.copy_(a * cos - b * sin);
   high.copy_(b * cos + a * sin);
+}
+
+at::Tensor gate_by_sigmoid(const at::Tensor& x, const at::Tensor& gate) {
+  if (!cpu::takes(x)) return (x.to(wide(x)) * at::sigmoid(gate.to(wide(x)))).to(x.scalar_type());
+  const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), x.options());
+  const int64_t tokens = x.size(0), heads = x.size(1), n = x.size(2);
+  cpu::with_number(x, [&]<typename Number>(Number) {
+    at::parallel_for(0, tokens, cpu::row_grain(heads * n), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t)
+        delta_kernels::gate(cpu::numbers<Number>(rows) + t * heads * n,
+                            cpu::numbers<Number>(gate) + t * gate.stride(0), gate.stride(1), heads, n,
+                            cpu::mutable_numbers<Number>(result) + t * heads * n);
+    });
+  });
+  return result;
+}
+
+at::Tensor gate_by_sigmoid_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& gate) {
+  const at::Tensor s = at::sigmoid(gate.to(wide(x)));
+  return (grad.to(wide(x)) * x * s * (1 - s)).to(x.scalar_type());
 }
 
 at::Tensor gated_silu(const at::Tensor& gate_up) {
@@ -104,6 +144,37 @@ at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up
   const at::Tensor gate = gate_up.narrow(1, 0, n), up = gate_up.narrow(1, n, n);
   result.narrow(1, 0, n).copy_(at::silu_backward(grad * up, gate));
   result.narrow(1, n, n).copy_(grad * at::silu(gate));
+  return result;
+}
+
+at::Tensor gated(const at::Tensor& gate_up, Activation activation) {
+  if (activation == Activation::silu) return gated_silu(gate_up);
+  const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
+  if (cpu::takes(gate_up)) {
+    const at::Tensor result = at::empty({rows, n}, gate_up.options());
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::gated_gelu(cpu::numbers<Number>(gate_up), rows, n, cpu::mutable_numbers<Number>(result));
+    });
+    return result;
+  }
+  return at::gelu(gate_up.narrow(1, 0, n), "tanh").mul_(gate_up.narrow(1, n, n));
+}
+
+at::Tensor gated_backward(const at::Tensor& grad, const at::Tensor& gate_up, Activation activation) {
+  if (activation == Activation::silu) return gated_silu_backward(grad, gate_up);
+  const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
+  const at::Tensor result = at::empty_like(gate_up);
+  if (cpu::takes(gate_up)) {
+    const at::Tensor upstream = grad.contiguous();
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::gated_gelu_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(gate_up), rows, n,
+                               cpu::mutable_numbers<Number>(result));
+    });
+    return result;
+  }
+  const at::Tensor gate = gate_up.narrow(1, 0, n), up = gate_up.narrow(1, n, n);
+  result.narrow(1, 0, n).copy_(at::gelu_backward(grad * up, gate, "tanh"));
+  result.narrow(1, n, n).copy_(grad * at::gelu(gate, "tanh"));
   return result;
 }
 

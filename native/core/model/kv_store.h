@@ -1,6 +1,9 @@
-// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all layers of these
-// tokens. A text's cache is a list of block numbers (BlockTable). core/generate/block_pool.h
+// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all attention layers of
+// these tokens. A text's cache is a list of block numbers (BlockTable). core/generate/block_pool.h
 // manages ownership. Thread rule: the learner's thread.
+//
+// Recurrent layers take no room in blocks. Their states are as large as the keys and values of a
+// thousand tokens; they are stored in slots of states(), and not for every block.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,6 +13,7 @@
 
 #include "core/cpu/kernels.h"
 #include "core/model/config.h"
+#include "core/model/state_store.h"
 
 // The device of the kernels of native/cuda. A test compiles them, and their callers, for the CPU.
 #ifndef NLAC_KERNEL_DEVICE
@@ -25,7 +29,7 @@ using BlockTable = std::vector<int32_t>;
 
 class KvStore {
  public:
-  KvStore(const ModelConfig& config, at::TensorOptions options) : config_(config), options_(options) {}
+  KvStore(const ModelConfig& config, at::TensorOptions options);
 
   // Bytes of a block of `config`'s model.
   static size_t block_bytes(const ModelConfig& config, at::ScalarType dtype);
@@ -35,7 +39,12 @@ class KvStore {
   void reserve(int64_t count, int64_t limit);
   int64_t capacity() const { return blocks_.defined() ? blocks_.size(0) : 0; }
   void copy(int32_t from, int32_t to);
-  void clear() { blocks_ = at::Tensor(); }
+  void clear() {
+    blocks_ = at::Tensor();
+    states_.clear();
+  }
+  StateStore& states() { return states_; }
+  const StateStore& states() const { return states_; }
 
   // Whether blocks are packed for the kernels of core/cpu/kernels.h. Otherwise a block's keys or
   // values are plain [kv_heads, kBlockTokens, head_dim].
@@ -44,19 +53,25 @@ class KvStore {
   // Packed stores: where a block begins, and the offsets of a layer's keys and values [kv_heads,
   // kBlockTokens · head_dim] in it, in elements of the store's type.
   void* block(int32_t number) const;
-  int64_t keys_at(int64_t layer) const { return 2 * layer * part_size(); }
-  int64_t values_at(int64_t layer) const { return (2 * layer + 1) * part_size(); }
+  int64_t keys_at(int64_t layer) const { return 2 * place(layer) * part_size(); }
+  int64_t values_at(int64_t layer) const { return (2 * place(layer) + 1) * part_size(); }
+  // Some layer that has keys and values.
+  int64_t attention_layer() const;
   // Plain stores: a view of all blocks, [capacity, kv_heads, kBlockTokens, head_dim].
   at::Tensor plain_keys(int64_t layer) const { return plain(layer, 0); }
   at::Tensor plain_values(int64_t layer) const { return plain(layer, 1); }
 
  private:
+  int64_t place(int64_t layer) const { return places_[static_cast<size_t>(layer)]; }
   int64_t part_size() const { return config_.kv_heads * kBlockTokens * config_.head_dim; }
   at::Tensor plain(int64_t layer, int64_t which) const;
 
   ModelConfig config_;
   at::TensorOptions options_;
-  at::Tensor blocks_;  // [capacity, layers, 2, kv_heads, kBlockTokens, head_dim]
+  std::vector<int64_t> places_;  // of each layer among the attention layers
+  int64_t attention_layers_ = 0;
+  StateStore states_;
+  at::Tensor blocks_;  // [capacity, attention layers, 2, kv_heads, kBlockTokens, head_dim]
 };
 
 }  // namespace nlac

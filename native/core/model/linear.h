@@ -5,6 +5,11 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
 #include "core/model/adapter.h"
 
 namespace nlac {
@@ -42,6 +47,22 @@ class PackedMatrix {
   at::Tensor weight_;  // [out, in]
   at::Tensor panels_;  // as cpu::PackedWeights packs; undefined: not packed
   at::Tensor scales_;  // f32, of int8 panels; undefined: they are of the weight's type
+};
+
+// The packed matrices of a decoder, made on first use and kept until they are forgotten. Thread rule:
+// the learner's thread.
+class PackedMatrices {
+ public:
+  explicit PackedMatrices(bool int8) : int8_(int8) {}
+  // The matrix `weight` [out, in], or the `index`-th of a stack [matrices, out, in].
+  const PackedMatrix& of(const at::Tensor& weight, int64_t index = 0);
+  // Must be called when a weight changes or is freed.
+  void forget(const at::Tensor& weight) { packed_.erase(weight.unsafeGetTensorImpl()); }
+
+ private:
+  bool int8_;
+  // By the weight's own identity, which a PackedMatrix keeps alive.
+  std::unordered_map<const void*, std::vector<std::optional<PackedMatrix>>> packed_;
 };
 
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds

@@ -15,6 +15,7 @@
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/model/families.h"
 #include "core/model/weight_names.h"
 #include "core/model/weights.h"
 
@@ -104,9 +105,10 @@ class Source {
     return found == entries_.end() ? nullptr : found->second;
   }
   void drop(const std::string& name) { entries_.erase(name); }
+  // Returns the number of dropped tensors.
   template <typename Test>
-  void drop_if(Test test) {
-    std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
+  size_t drop_if(Test test) {
+    return std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
   }
 
   // Returns the tensor of that name and shape, and removes it from the unexpected ones.
@@ -187,6 +189,28 @@ void add_generation_eos(const std::string& path, ModelConfig& config) {
   }
 }
 
+// Where a model of text and images has its text model.
+enum class Nesting { none, outer, inner };  // NAME, language_model.NAME, model.language_model.REST
+Nesting nesting_of(const Source& source) {
+  if (source.find("language_model.model.embed_tokens.weight") != nullptr) return Nesting::outer;
+  if (source.find("model.language_model.embed_tokens.weight") != nullptr) return Nesting::inner;
+  return Nesting::none;
+}
+std::string nested_name(Nesting nesting, const std::string& name) {
+  if (nesting == Nesting::outer) return "language_model." + name;
+  if (nesting == Nesting::inner && name.starts_with("model."))
+    return "model.language_model." + name.substr(6);
+  return name;
+}
+// Whether a file's tensor is of another part of the model, like its vision tower or the layers that predict
+// further tokens.
+bool of_another_part(Nesting nesting, std::string_view name) {
+  if (name.starts_with("mtp.")) return true;
+  if (nesting == Nesting::outer) return !name.starts_with("language_model.");
+  return nesting == Nesting::inner && name.starts_with("model.") &&
+         !name.starts_with("model.language_model.");
+}
+
 LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device,
                              Heads heads) {
   const std::filesystem::path root(directory);
@@ -200,7 +224,10 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
     for (const TensorEntry& tensor : file.tensors) source.add(tensor);
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
-  if (model.config.tied_embeddings) source.drop("lm_head.weight");
+  const Nesting nesting = nesting_of(source);
+  model.skipped = static_cast<int64_t>(
+      source.drop_if([&](std::string_view name) { return of_another_part(nesting, name); }));
+  if (model.config.tied_embeddings) source.drop(nested_name(nesting, "lm_head.weight"));
   if (heads != Heads::value) {
     source.drop(value_name);
     source.drop(value_bias_name);
@@ -211,7 +238,8 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
 
   model.weights = read_weights(
-      model.config, source, dtype, device, heads, [](const std::string& name) { return name; },
+      model.config, source, dtype, device, heads,
+      [&](const std::string& name) { return nested_name(nesting, name); },
       [](const std::string&) { return Interleaved{}; });
   return model;
 }
@@ -246,7 +274,7 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
   const int64_t half = config.head_dim / 2;
   NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
                printable(entry.name), " does not have one factor for each of ", half, " frequencies");
-  NLAC_REQUIRE(config.rope_scaling == RopeScaling::none, format_error, path, ": tensor ",
+  NLAC_REQUIRE(config.rope.scaling == RopeScaling::none, format_error, path, ": tensor ",
                printable(entry.name), " scales rotary positions that the metadata scale already");
   std::vector<float> factors(static_cast<size_t>(half));
   dequantize(entry, 0, half, factors.data());
@@ -256,7 +284,7 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
   constexpr double low = 1.0, high = 4.0, original = 8192.0;
   for (int64_t i = 0; i < half; ++i) {
     const double wavelength =
-        2 * M_PI * std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(half));
+        2 * M_PI * std::pow(config.rope.theta, static_cast<double>(i) / static_cast<double>(half));
     const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
     const double expected = 1.0 / ((1.0 - smooth) / factor + smooth);
     // This form also refuses NaN.
@@ -264,11 +292,11 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
     NLAC_REQUIRE(same, format_error, path, ": tensor ", printable(entry.name),
                  " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
   }
-  config.rope_scaling = RopeScaling::llama3;
-  config.rope_factor = factor;
-  config.rope_low_freq_factor = low;
-  config.rope_high_freq_factor = high;
-  config.rope_original_max_positions = static_cast<int64_t>(original);
+  config.rope.scaling = RopeScaling::llama3;
+  config.rope.factor = factor;
+  config.rope.low_freq_factor = low;
+  config.rope.high_freq_factor = high;
+  config.rope.original_max_positions = static_cast<int64_t>(original);
 }
 
 LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device device) {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/model/decoder.h"
+#include "core/model/rope.h"
 
 namespace nlac {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 constexpr double two_pi = 2.0 * M_PI;
 
 // Llama 3 keeps short wavelengths, stretches long ones by the factor, and interpolates between.
-void scale_llama3(const ModelConfig& config, float* frequency, int64_t count) {
-  const float low = static_cast<float>(config.rope_low_freq_factor);
-  const float high = static_cast<float>(config.rope_high_freq_factor);
-  const float factor = static_cast<float>(config.rope_factor);
-  const float context = static_cast<float>(config.rope_original_max_positions);
+void scale_llama3(const RopeConfig& rope, float* frequency, int64_t count) {
+  const float low = static_cast<float>(rope.low_freq_factor);
+  const float high = static_cast<float>(rope.high_freq_factor);
+  const float factor = static_cast<float>(rope.factor);
+  const float context = static_cast<float>(rope.original_max_positions);
   for (int64_t i = 0; i < count; ++i) {
     const float wavelength = static_cast<float>(two_pi) / frequency[i];
     if (wavelength > context / low) {
@@ -32,19 +32,19 @@ void scale_llama3(const ModelConfig& config, float* frequency, int64_t count) {
 // YaRN (Peng et al. 2023): dimensions that turn more than beta_fast times within the original
 // context keep their frequency, those below beta_slow turns are stretched, a linear ramp joins
 // them.
-void scale_yarn(const ModelConfig& config, float* frequency, int64_t count) {
+void scale_yarn(const RopeConfig& rope, int64_t dimensions, float* frequency) {
   const auto dimension_of = [&](double turns) {
-    const double context = static_cast<double>(config.rope_original_max_positions);
-    return static_cast<double>(config.head_dim) * std::log(context / (turns * two_pi)) /
-           (2.0 * std::log(config.rope_theta));
+    const double context = static_cast<double>(rope.original_max_positions);
+    return static_cast<double>(dimensions) * std::log(context / (turns * two_pi)) /
+           (2.0 * std::log(rope.theta));
   };
-  double first = dimension_of(config.rope_beta_fast), last = dimension_of(config.rope_beta_slow);
-  if (config.rope_truncate) first = std::floor(first), last = std::ceil(last);
+  double first = dimension_of(rope.beta_fast), last = dimension_of(rope.beta_slow);
+  if (rope.truncate) first = std::floor(first), last = std::ceil(last);
   first = std::max(first, 0.0);
-  last = std::min(last, static_cast<double>(config.head_dim - 1));
+  last = std::min(last, static_cast<double>(dimensions - 1));
   if (first == last) last += 0.001;  // a step instead of a ramp
-  const float factor = static_cast<float>(config.rope_factor);
-  for (int64_t i = 0; i < count; ++i) {
+  const float factor = static_cast<float>(rope.factor);
+  for (int64_t i = 0; i < dimensions / 2; ++i) {
     const float along =
         (static_cast<float>(i) - static_cast<float>(first)) / static_cast<float>(last - first);
     const float stretched = std::clamp(along, 0.0f, 1.0f);
@@ -52,37 +52,44 @@ void scale_yarn(const ModelConfig& config, float* frequency, int64_t count) {
   }
 }
 
-double yarn_attention_factor(const ModelConfig& config) {
-  if (config.rope_attention_factor != 0) return config.rope_attention_factor;
+double yarn_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor != 0) return rope.attention_factor;
   const auto magnitude = [&](double scale) {
-    return config.rope_factor <= 1 ? 1.0 : 0.1 * scale * std::log(config.rope_factor) + 1.0;
+    return rope.factor <= 1 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1.0;
   };
-  if (config.rope_mscale != 0 && config.rope_mscale_all_dim != 0)
-    return magnitude(config.rope_mscale) / magnitude(config.rope_mscale_all_dim);
+  if (rope.mscale != 0 && rope.mscale_all_dim != 0)
+    return magnitude(rope.mscale) / magnitude(rope.mscale_all_dim);
   return magnitude(1.0);
 }
 
 }  // namespace
 
-Rope Rope::make(const ModelConfig& config, int64_t positions, at::Device device) {
-  NLAC_REQUIRE(config.head_dim > 0 && config.head_dim % 2 == 0, "ERR_MODEL_FORMAT",
-               "head_dim must be even, got ", config.head_dim);
-  const int64_t half = config.head_dim / 2;
-  const auto exponents = at::arange(0, config.head_dim, 2, at::kFloat) / static_cast<double>(config.head_dim);
-  at::Tensor frequencies = at::reciprocal(at::pow(config.rope_theta, exponents)).contiguous();
+Rope Rope::make(const ModelConfig& config, int64_t positions, at::Device device, Rotary which) {
+  const RopeConfig& rope = which == Rotary::local ? config.local_rope.value() : config.rope;
+  const int64_t dimensions = rope.dimensions > 0 ? rope.dimensions : config.head_dim;
+  NLAC_REQUIRE(dimensions > 0 && dimensions % 2 == 0, "ERR_MODEL_FORMAT", "head_dim must be even, got ",
+               dimensions);
+  const auto exponents = at::arange(0, dimensions, 2, at::kFloat) / static_cast<double>(dimensions);
+  at::Tensor frequencies = at::reciprocal(at::pow(rope.theta, exponents)).contiguous();
   float* frequency = frequencies.data_ptr<float>();
   double attention_factor = 1.0;
-  switch (config.rope_scaling) {
+  switch (rope.scaling) {
     case RopeScaling::none: break;
-    case RopeScaling::linear: frequencies.div_(config.rope_factor); break;
-    case RopeScaling::llama3: scale_llama3(config, frequency, half); break;
+    case RopeScaling::linear: frequencies.div_(rope.factor); break;
+    case RopeScaling::llama3: scale_llama3(rope, frequency, dimensions / 2); break;
     case RopeScaling::yarn:
-      scale_yarn(config, frequency, half);
-      attention_factor = yarn_attention_factor(config);
+      scale_yarn(rope, dimensions, frequency);
+      attention_factor = yarn_attention_factor(rope);
       break;
   }
   const at::Tensor angles = at::outer(at::arange(positions, at::kFloat), frequencies);
   return {(angles.cos() * attention_factor).to(device), (angles.sin() * attention_factor).to(device)};
+}
+
+RopeTables RopeTables::make(const ModelConfig& config, int64_t positions, at::Device device) {
+  RopeTables tables{Rope::make(config, positions, device), {}, positions};
+  if (config.local_rope) tables.local = Rope::make(config, positions, device, Rotary::local);
+  return tables;
 }
 
 }  // namespace nlac

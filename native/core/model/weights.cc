@@ -1,7 +1,6 @@
 #include "core/model/weights.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "core/error.h"
@@ -16,14 +15,6 @@ constexpr std::pair<Heads, const char*> names_of_heads[] = {
 // Approximate standard deviation of a new Q head's values.
 constexpr double initial_value = 0.1;
 
-// The fields of a layer, in the order of Weights::list().
-constexpr std::array layer_fields = {
-    &LayerWeights::input_norm,   &LayerWeights::qkv,       &LayerWeights::qkv_bias,
-    &LayerWeights::q_norm,       &LayerWeights::k_norm,    &LayerWeights::output,
-    &LayerWeights::output_bias,  &LayerWeights::post_norm, &LayerWeights::gate_up,
-    &LayerWeights::gate_up_bias, &LayerWeights::down,      &LayerWeights::down_bias,
-};
-
 template <typename Make>
 Weights transform(const Weights& from, Make make) {
   const auto each = [&](const at::Tensor& tensor) { return tensor.defined() ? make(tensor) : at::Tensor(); };
@@ -31,10 +22,14 @@ Weights transform(const Weights& from, Make make) {
   to.embedding = each(from.embedding);
   for (const LayerWeights& layer : from.layers) {
     LayerWeights& made = to.layers.emplace_back();
-    for (const auto field : layer_fields) made.*field = each(layer.*field);
-    for (const auto field : layer_adapters) {
-      const Adapter& adapter = layer.*field;
-      made.*field = {adapter.parts, each(adapter.a), each(adapter.b), adapter.scale};
+    const auto tensors = layer.tensors();
+    const auto made_tensors = made.tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) *made_tensors[i] = each(*tensors[i]);
+    const auto adapters = layer.adapters();
+    const auto made_adapters = made.adapters();
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      const Adapter& adapter = *adapters[i];
+      *made_adapters[i] = {adapter.parts, each(adapter.a), each(adapter.b), adapter.scale};
     }
   }
   to.norm = each(from.norm);
@@ -48,8 +43,10 @@ Weights transform(const Weights& from, Make make) {
 }  // namespace
 
 bool Weights::adapted() const {
-  return std::any_of(layer_adapters.begin(), layer_adapters.end(), [&](const auto field) {
-    return !layers.empty() && (layers.front().*field).a.defined();
+  return std::any_of(layers.begin(), layers.end(), [](const LayerWeights& layer) {
+    const auto adapters = layer.adapters();
+    return std::any_of(adapters.begin(), adapters.end(),
+                       [](const Adapter* adapter) { return adapter->a.defined(); });
   });
 }
 
@@ -69,17 +66,14 @@ std::vector<at::Tensor> Weights::list() const {
   std::vector<at::Tensor> tensors;
   if (adapted()) {
     for (const LayerWeights& layer : layers) {
-      for (const auto field : layer_adapters) {
-        const Adapter& adapter = layer.*field;
-        if (adapter.a.defined()) tensors.insert(tensors.end(), {adapter.a, adapter.b});
-      }
+      for (const Adapter* adapter : layer.adapters())
+        if (adapter->a.defined()) tensors.insert(tensors.end(), {adapter->a, adapter->b});
     }
   } else {
     tensors.push_back(embedding);
     for (const LayerWeights& layer : layers) {
-      for (const auto field : layer_fields) {
-        if ((layer.*field).defined()) tensors.push_back(layer.*field);
-      }
+      for (const at::Tensor* tensor : layer.tensors())
+        if (tensor->defined()) tensors.push_back(*tensor);
     }
     tensors.push_back(norm);
     if (!head.is_same(embedding)) tensors.push_back(head);
@@ -110,17 +104,24 @@ Weights Weights::copy_as(at::ScalarType dtype, at::Device device) const {
   });
 }
 
-static NamedTensors named_adapters(const std::vector<LayerWeights>& layers) {
+static std::string layer_prefix(size_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+static NamedTensors named_adapters(const std::vector<LayerWeights>& layers, const ModelConfig& config) {
   NamedTensors views;
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (const auto field : layer_adapters) {
-      const Adapter& adapter = layers[i].*field;
-      const bool attention = field == &LayerWeights::qkv_adapter || field == &LayerWeights::output_adapter;
-      const std::string prefix =
-          "base_model.model.model.layers." + std::to_string(i) + (attention ? ".self_attn." : ".mlp.");
-      for (size_t p = 0; p < adapter.parts.size(); ++p) {
-        views.emplace_back(prefix + adapter.parts[p].name + ".lora_A.weight", adapter.part_a(p));
-        views.emplace_back(prefix + adapter.parts[p].name + ".lora_B.weight", adapter.part_b(p));
+    LayerWeights layer = layers[i];
+    for (const Parameter& parameter : layer_parameters(config, static_cast<int64_t>(i), layer)) {
+      if (parameter.adapter == nullptr) continue;
+      const Adapter& adapter = *parameter.adapter;
+      for (const auto& [name, rows] : parameter.rows) {
+        const auto part =
+            std::find_if(adapter.parts.begin(), adapter.parts.end(),
+                         [&](const auto& candidate) { return candidate.name == projection_name(name); });
+        if (part == adapter.parts.end()) continue;
+        const auto p = static_cast<size_t>(part - adapter.parts.begin());
+        const std::string module = "base_model.model." + layer_prefix(i) + name.substr(0, name.rfind('.'));
+        views.emplace_back(module + ".lora_A.weight", adapter.part_a(p));
+        views.emplace_back(module + ".lora_B.weight", adapter.part_b(p));
       }
     }
   }
@@ -128,50 +129,26 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers) {
 }
 
 static NamedTensors named_model(const Weights& weights, const ModelConfig& config) {
-  NamedTensors views;
-  const auto add = [&](std::string name, at::Tensor tensor) {
-    if (tensor.defined()) views.emplace_back(std::move(name), std::move(tensor));
-  };
-  const auto add_split = [&](const std::string& prefix, const char* kind, const at::Tensor& fused,
-                             std::initializer_list<std::pair<const char*, int64_t>> parts) {
-    if (!fused.defined()) return;
-    int64_t begin = 0;
-    for (const auto& [name, rows] : parts) {
-      add(prefix + name + kind, fused.narrow(0, begin, rows));
-      begin += rows;
-    }
-  };
-  const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
-
-  add("model.embed_tokens.weight", weights.embedding);
+  NamedTensors views{{"model.embed_tokens.weight", weights.embedding}};
   for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const LayerWeights& layer = weights.layers[i];
-    const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-    add(prefix + "input_layernorm.weight", layer.input_norm);
-    for (const auto& [kind, fused] : {std::pair{".weight", layer.qkv}, std::pair{".bias", layer.qkv_bias}}) {
-      add_split(attention, kind, fused, {{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}});
+    LayerWeights layer = weights.layers[i];
+    for (const Parameter& parameter : layer_parameters(config, static_cast<int64_t>(i), layer)) {
+      if (!parameter.tensor->defined()) continue;
+      int64_t begin = 0;
+      for (size_t r = 0; r < parameter.rows.size(); ++r) {
+        const auto& [name, rows] = parameter.rows[r];
+        views.emplace_back(layer_prefix(i) + name, rows_of(parameter, *parameter.tensor, r, begin));
+        begin += rows;
+      }
     }
-    add(attention + "q_norm.weight", layer.q_norm);
-    add(attention + "k_norm.weight", layer.k_norm);
-    add(attention + "o_proj.weight", layer.output);
-    add(attention + "o_proj.bias", layer.output_bias);
-    add(prefix + "post_attention_layernorm.weight", layer.post_norm);
-    for (const auto& [kind, fused] :
-         {std::pair{".weight", layer.gate_up}, std::pair{".bias", layer.gate_up_bias}}) {
-      add_split(mlp, kind, fused,
-                {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}});
-    }
-    add(mlp + "down_proj.weight", layer.down);
-    add(mlp + "down_proj.bias", layer.down_bias);
   }
-  add("model.norm.weight", weights.norm);
-  if (!weights.head.is_same(weights.embedding)) add("lm_head.weight", weights.head);
+  views.emplace_back("model.norm.weight", weights.norm);
+  if (!weights.head.is_same(weights.embedding)) views.emplace_back("lm_head.weight", weights.head);
   return views;
 }
 
 NamedTensors Weights::named_views(const ModelConfig& config) const {
-  NamedTensors views = adapted() ? named_adapters(layers) : named_model(*this, config);
+  NamedTensors views = adapted() ? named_adapters(layers, config) : named_model(*this, config);
   if (value.defined()) views.insert(views.end(), {{value_name, value}, {value_bias_name, value_bias}});
   for (size_t i = 0; i < q.size() && heads() == Heads::q; ++i) {
     const std::string prefix = std::string(q_prefix) + std::to_string(i);
@@ -228,26 +205,13 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   const auto make_head = [&](bool wanted, std::initializer_list<int64_t> shape) {
     return wanted ? at::empty(at::IntArrayRef(shape), options.dtype(at::kFloat)) : at::Tensor();
   };
-  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  const int64_t q_rows = config.heads * config.head_dim;
-  const int64_t qkv_rows = q_rows + 2 * config.kv_heads * config.head_dim;
-
+  const int64_t hidden = config.hidden_size;
   Weights weights;
   weights.embedding = make(true, {config.vocab_size, hidden});
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
-    layer.input_norm = make(true, {hidden});
-    layer.qkv = make(true, {qkv_rows, hidden});
-    layer.qkv_bias = make(config.qkv_bias, {qkv_rows});
-    layer.q_norm = make(config.qk_norm, {config.head_dim});
-    layer.k_norm = make(config.qk_norm, {config.head_dim});
-    layer.output = make(true, {hidden, q_rows});
-    layer.output_bias = make(config.output_bias, {hidden});
-    layer.post_norm = make(true, {hidden});
-    layer.gate_up = make(true, {2 * intermediate, hidden});
-    layer.gate_up_bias = make(config.mlp_bias, {2 * intermediate});
-    layer.down = make(true, {hidden, intermediate});
-    layer.down_bias = make(config.mlp_bias, {hidden});
+    for (const Parameter& parameter : layer_parameters(config, i, layer))
+      if (!parameter.shape.empty()) *parameter.tensor = at::empty(parameter.shape, options);
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});

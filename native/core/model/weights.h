@@ -1,12 +1,11 @@
 // A decoder's parameters as torch tensors, fused as the core computes: q, k and v in one matrix,
-// gate and up in one. There are three kinds, each with or without heads: a plain model; an adapted
+// gate and up in one (layer.h). There are three kinds, each with or without heads: a plain model; an adapted
 // model, with adapters; and adapters alone, where the model's tensors are undefined. Thread rule:
 // owned by the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
 
-#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,31 +14,12 @@
 #include <vector>
 
 #include "core/loss/soft_q.h"
-#include "core/model/adapter.h"
 #include "core/model/config.h"
+#include "core/model/layer.h"
 
 namespace nlac {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-// Tensors that the model lacks (a bias, q_norm, …) are undefined.
-struct LayerWeights {
-  at::Tensor input_norm;      // [hidden]
-  at::Tensor qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
-  at::Tensor qkv_bias;        // [(heads + 2 * kv_heads) * head_dim]
-  at::Tensor q_norm, k_norm;  // [head_dim]
-  at::Tensor output;          // [hidden, heads * head_dim]
-  at::Tensor output_bias;     // [hidden]
-  at::Tensor post_norm;       // [hidden]
-  at::Tensor gate_up;         // [2 * intermediate, hidden], gate first
-  at::Tensor gate_up_bias;    // [2 * intermediate]
-  at::Tensor down;            // [hidden, intermediate]
-  at::Tensor down_bias;       // [hidden]
-  Adapter qkv_adapter, output_adapter, gate_up_adapter, down_adapter;
-};
-
-inline constexpr std::array layer_adapters = {&LayerWeights::qkv_adapter, &LayerWeights::output_adapter,
-                                              &LayerWeights::gate_up_adapter, &LayerWeights::down_adapter};
 
 // Heads that read the final hidden states, besides the vocabulary matrix. They are trained,
 // averaged and saved like any other parameter. A plain model has none.
@@ -91,13 +71,15 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
 
 struct LoadedModel {
   ModelConfig config;
-  Weights weights;  // in the type asked for; heads float32
+  Weights weights;      // in the type asked for; heads float32
+  int64_t skipped = 0;  // tensors of other parts, like a vision tower, that were not loaded
 };
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file. Interleaved q/k rows of GGUF's
 // llama architecture are converted to HF order. Every expected tensor must exist with its shape;
 // unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
-// lm_head.weight) and heads that are not requested. Requested `heads` that the directory lacks are
+// lm_head.weight), heads that are not requested, and all but the text part of a model of text and
+// images. Requested `heads` that the directory lacks are
 // initialised. `dtype` is float32 or bfloat16. generation_config.json may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,

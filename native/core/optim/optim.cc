@@ -309,7 +309,8 @@ void average_on_gpu(const Averages&, float, const Rounding&) {
 }  // namespace
 
 StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tensors& gradients,
-                      AdamWMoments& moments, const AdamWOptions& options, const TargetUpdate* update) {
+                      AdamWMoments& moments, const AdamWOptions& options, const TargetUpdate* update,
+                      const SumOverRanks& sum_over_ranks) {
   check_step(masters, compute, gradients, moments, update);
   check_options(options);
   at::NoGradGuard no_grad;
@@ -345,7 +346,8 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
   StepResult result;
   const bool plain = std::all_of(compute.begin(), compute.end(),
                                  [](const at::Tensor& c) { return is_f32(c) || is_bf16(c); });
-  if (plain && !masters.empty() && on_gpu(masters[0])) {
+  const bool gpu = plain && !masters.empty() && on_gpu(masters[0]);
+  if (gpu && !sum_over_ranks) {
     begin();
     result.grad_norm = step_on_gpu(step);
     result.skipped = !std::isfinite(result.grad_norm);
@@ -353,6 +355,7 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
     return result;
   }
   result.grad_norm = global_norm(gradients);
+  if (sum_over_ranks) result.grad_norm = std::sqrt(sum_over_ranks(result.grad_norm * result.grad_norm));
   result.skipped = !std::isfinite(result.grad_norm);
   step.factors.clip = clip_factor(result.grad_norm, options.max_grad_norm);
   if (result.skipped) {
@@ -360,7 +363,12 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
     return result;
   }
   begin();
-  if (plain && (masters.empty() || masters[0].is_cpu())) {
+  if (gpu) {
+    // The kernels would clip by the norm of this rank's part.
+    for (const at::Tensor& g : gradients) g.mul_(step.factors.clip);
+    step.max_grad_norm = 0;
+    step_on_gpu(step);
+  } else if (plain && (masters.empty() || masters[0].is_cpu())) {
     step_on_cpu(step);
   } else {
     step_with_operators(step);
@@ -416,7 +424,7 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
   for (const size_t i : left) shadow[i].copy_(target[i]);
 }
 
-double relative_distance(const Tensors& a, const Tensors& b) {
+double relative_distance(const Tensors& a, const Tensors& b, const SumOverRanks& sum_over_ranks) {
   NLAC_REQUIRE(a.size() == b.size(), "ERR_SHAPE", a.size(), " tensors against ", b.size());
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -431,6 +439,10 @@ double relative_distance(const Tensors& a, const Tensors& b) {
       difference += (left.narrow(0, at, length).to(at::kDouble) - r).square().sum().item<double>();
       size += r.square().sum().item<double>();
     }
+  }
+  if (sum_over_ranks) {
+    difference = sum_over_ranks(difference);
+    size = sum_over_ranks(size);
   }
   return difference == 0 ? 0 : std::sqrt(difference) / std::sqrt(size);
 }

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace nlac {
@@ -36,6 +37,10 @@ struct TargetUpdate {
   double tau = 0;
 };
 
+// Sums a number over all ranks, for lists that are one rank's part of the parameters. Empty: the
+// lists are whole.
+using SumOverRanks = std::function<double(double)>;
+
 // One step on `masters` (f32) with `gradients` (f32). Then compute[i] ← masters[i], rounded to its
 // type (skipped if the two are the same tensor), then `update`, if given and the step was not
 // skipped. Gradients are zeroed afterwards, also if the step is skipped. Lists have equal length.
@@ -48,7 +53,8 @@ struct TargetUpdate {
 // (4) again.
 StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<at::Tensor>& compute,
                       const std::vector<at::Tensor>& gradients, AdamWMoments& moments,
-                      const AdamWOptions& options, const TargetUpdate* update = nullptr);
+                      const AdamWOptions& options, const TargetUpdate* update = nullptr,
+                      const SumOverRanks& sum_over_ranks = {});
 
 // target ← tau·online + (1 - tau)·target, in place. Each of target[i], online[i] is f32, bf16 or
 // f64. `shadow` (may be empty, or hold undefined tensors) receives target rounded to its own type.
@@ -61,6 +67,7 @@ void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Ten
                 const std::vector<at::Tensor>& shadow, double tau, uint64_t seed, uint64_t step);
 
 // Returns sqrt(Σ (a - b)²) / sqrt(Σ b²) over all elements, in float64.
-double relative_distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+double relative_distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
+                         const SumOverRanks& sum_over_ranks = {});
 
 }  // namespace nlac

@@ -10,7 +10,7 @@
 //    returned. An fsync of a file or of a subdirectory does not make its own entry durable.
 // 5. Of the later changes of one directory a prefix may have reached the disk, as a journal keeps it. A
 //    rename is one change. Directories are independent of each other: there is no order between them.
-// So a renamed file may be empty, and a deleted checkpoint may be gone while a new one is not yet there.
+// So a renamed file may be empty, and a deleted checkpoint may be removed before the new one exists.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";

@@ -23,6 +23,11 @@ const configs = {
   rft: { ...rounds, ...updates, learningRate: 2e-4 },
   grpo: { ...rounds, ...epochs, groupSize: 2, klCoefficient: 0.1 },
   ppo: { ...rounds, ...epochs, klCoefficient: 0 },
+  "critique-grpo": { ...rounds, ...epochs, groupSize: 2, refinedPerGroup: 2, maxCriticTokens: 16 },
+  archer: {
+    ...{ ...rounds, criticUpdatesPerIteration: 2, policyUpdatesPerIteration: 2, criticIterations: 0 },
+    ...{ batchSize: 2, criticLearningRate: 2e-4, policyLearningRate: 2e-4 },
+  },
   sac: { ...rounds, ...updates, targetRate: 0.1, temperature: 0.02, learningRate: 3e-4 },
 };
 

@@ -22,7 +22,7 @@ export async function uncutRecording(directory, library) {
   return made.get(directory);
 }
 
-/** Undefined if the recording has every acknowledged episode, and none twice; else what is wrong. */
+/** Undefined if the recording has every acknowledged episode, and none twice; else the problem. */
 export function checkRecording(path, acknowledged) {
   let names;
   try {

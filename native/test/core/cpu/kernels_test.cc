@@ -80,6 +80,15 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       CHECK(relative(gated, gated_silu(wide(gate_up))) < allowed);
       kernels.gated_silu_backward(data<Number>(grad), data<Number>(gate_up), rows, n, data<Number>(at_gates));
       CHECK(relative(at_gates, gated_silu_backward(wide(grad), wide(gate_up))) < allowed);
+      // Near 0 the results are differences of larger numbers: errors are measured against the inputs too.
+      const auto close = [&](const at::Tensor& result, const at::Tensor& exact) {
+        return (wide(result) - exact).norm().item<double>() <=
+               allowed * std::max(exact.norm().item<double>(), wide(gate_up).norm().item<double>());
+      };
+      kernels.gated_gelu(data<Number>(gate_up), rows, n, data<Number>(gated));
+      CHECK(close(gated, nlac::gated(wide(gate_up), Activation::gelu_tanh)));
+      kernels.gated_gelu_backward(data<Number>(grad), data<Number>(gate_up), rows, n, data<Number>(at_gates));
+      CHECK(close(at_gates, gated_backward(wide(grad), wide(gate_up), Activation::gelu_tanh)));
     }
     for (const int64_t half : {1, 3, 16, 37}) {
       CAPTURE(half);
@@ -166,26 +175,30 @@ TEST_CASE("attention over blocks of every set, at any head size") {
       }
       const at::Tensor scores =
           at::einsum("qhd,kd->hqk", {wide(q), wide(k)}) / std::sqrt(static_cast<double>(d));
-      const at::Tensor ahead = at::ones({tokens, tokens}, at::kBool).triu(1);
-      const at::Tensor exact =
-          at::einsum("hqk,kd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), wide(v)});
-      for (const auto& [past, fresh] : {std::pair{0, 1}, {0, 70}, {15, 1}, {16, 3}, {33, 37}}) {
-        CAPTURE(past);
-        CAPTURE(fresh);
-        const at::Tensor queries = q.narrow(0, past, fresh).contiguous(),
-                         output = at::full({fresh, heads, d}, NAN, type),
-                         room = at::empty({fresh * heads, 128});
-        kernels.attend_blocks({{past, heads, d, heads * d, heads * d},
-                               0,
-                               fresh,
-                               data<float>(queries),
-                               blocks.data(),
-                               0,
-                               block,
-                               data<Number>(output),
-                               data<float>(room),
-                               128});
-        CHECK(relative(output, exact.narrow(0, past, fresh)) < precision<Number>);
+      for (const int64_t window : {0, 1, 20}) {
+        CAPTURE(window);
+        at::Tensor ahead = at::ones({tokens, tokens}, at::kBool).triu(1);
+        if (window > 0) ahead = ahead.logical_or(at::ones({tokens, tokens}, at::kBool).tril(-window));
+        const at::Tensor exact =
+            at::einsum("hqk,kd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), wide(v)});
+        for (const auto& [past, fresh] : {std::pair{0, 1}, {0, 70}, {15, 1}, {16, 3}, {33, 37}}) {
+          CAPTURE(past);
+          CAPTURE(fresh);
+          const at::Tensor queries = q.narrow(0, past, fresh).contiguous(),
+                           output = at::full({fresh, heads, d}, NAN, type),
+                           room = at::empty({fresh * heads, 128});
+          kernels.attend_blocks({{past, heads, d, heads * d, heads * d, window},
+                                 0,
+                                 fresh,
+                                 data<float>(queries),
+                                 blocks.data(),
+                                 0,
+                                 block,
+                                 data<Number>(output),
+                                 data<float>(room),
+                                 128});
+          CHECK(relative(output, exact.narrow(0, past, fresh)) < precision<Number>);
+        }
       }
     }
   });

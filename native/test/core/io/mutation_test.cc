@@ -115,6 +115,6 @@ TEST_CASE("mutated configurations are refused or read, never worse") {
   run("config",
       {"null", "-1", "0", "1e308", "true", "\"dynamic\"", "[", "]", "{", "}", ",", ":",
        "\"rope_scaling\":{\"type\":\"yarn\"},", "\"head_dim\":1,", "\"rope_theta\":0,",
-       "18446744073709551615"},
+       "\"sliding_window\":3,", "\"sliding_attention\",", "\"text_config\":{", "18446744073709551615"},
       fuzz::exercise_config);
 }

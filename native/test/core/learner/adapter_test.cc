@@ -79,7 +79,7 @@ TEST_CASE("a new adapter does not change the model, and only the adapter is trai
         for (const at::Tensor& tensor : held->list()) numbers += tensor.numel();
         CHECK(numbers == expected);
         CHECK_FALSE(held->embedding.defined());
-        CHECK_FALSE(held->layers[0].qkv.defined());
+        CHECK_FALSE(held->layers[0].attention.qkv.defined());
       }
     }
   }
@@ -312,7 +312,7 @@ TEST_CASE("an adapter's checkpoint is rejected without its base, with another ba
 
   // The same tensors under another configuration.
   ModelConfig turned = tiny_config();
-  turned.rope_theta = 5;
+  turned.rope.theta = 5;
   const std::string config = turned.to_json("float32");
   fs::rename(base / "config.json", base / "kept");
   std::ofstream(base / "config.json") << config;

@@ -336,6 +336,26 @@ TEST_CASE("the reference is θ at the time it was copied") {
   }
 }
 
+TEST_CASE("the reference takes the place of θ, also in what inference packs") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto learner = tiny_learner(options_of(dtype));
+    const auto texts = some_texts();
+    CHECK(code_of([&] { learner->restore_reference(); }) == "ERR_VALUE");
+    const auto before = learner->log_probs(texts, WeightSet::online);
+    learner->keep_reference();
+    const auto kept = learner->log_probs(texts, WeightSet::reference);
+    learner->token_nll(texts, true);
+    learner->step(quick_step(), "");
+    CHECK(learner->log_probs(texts, WeightSet::online) != before);
+    learner->restore_reference();
+    CHECK(learner->log_probs(texts, WeightSet::online) == before);
+    // It is a copy: the next step leaves the reference as it is.
+    learner->token_nll(texts, true);
+    learner->step(quick_step(), "");
+    CHECK(learner->log_probs(texts, WeightSet::reference) == kept);
+  }
+}
+
 TEST_CASE("log probabilities have a temperature") {
   const auto learner = tiny_learner();
   const ScoredText text = some_texts()[0];

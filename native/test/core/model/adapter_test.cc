@@ -120,7 +120,7 @@ TEST_CASE("gradients at A and B equal float64 autograd's through peft, and there
     for (const auto& [key, tensor] : example.reference) recorded += key.starts_with("gradient.") ? 1 : 0;
     CHECK(views.size() == recorded);
     CHECK_FALSE(gradients.embedding.defined());
-    CHECK_FALSE(gradients.layers[0].qkv.defined());
+    CHECK_FALSE(gradients.layers[0].attention.qkv.defined());
   }
 }
 
@@ -156,8 +156,8 @@ TEST_CASE("a merged model equals the adapted one and shares unadapted matrices")
     CHECK_FALSE(merged.adapted());
     CHECK(largest_difference(example.logits(merged), example.logits(example.weights)) < 1e-11);
     CHECK(merged.embedding.is_same(example.weights.embedding));
-    const bool down = example.weights.layers[0].down_adapter.a.defined();
-    CHECK(merged.layers[0].down.is_same(example.weights.layers[0].down) == !down);
+    const bool down = example.weights.layers[0].feed_forward.down_adapter.a.defined();
+    CHECK(merged.layers[0].feed_forward.down.is_same(example.weights.layers[0].feed_forward.down) == !down);
   }
 }
 

@@ -62,8 +62,8 @@ TEST_CASE("a Llama configuration, with its defaults") {
   CHECK(config.head_dim == 8);
   CHECK(config.max_positions == 64);
   CHECK(config.rms_norm_eps == 1e-6);
-  CHECK(config.rope_theta == 10000.0);
-  CHECK(config.rope_scaling == RopeScaling::none);
+  CHECK(config.rope.theta == 10000.0);
+  CHECK(config.rope.scaling == RopeScaling::none);
   CHECK_FALSE(config.tied_embeddings);
   CHECK_FALSE(config.qkv_bias);
   CHECK_FALSE(config.qk_norm);
@@ -107,27 +107,27 @@ TEST_CASE("eos_token_id is one id or a list") {
 TEST_CASE("rotary parameters as transformers 5 and earlier versions write them") {
   const ModelConfig newer =
       read(with(llama(), {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}}));
-  CHECK(newer.rope_theta == 5e5);
-  CHECK(newer.rope_scaling == RopeScaling::none);
-  CHECK(read(with(llama(), {{"rope_theta", 1000000}})).rope_theta == 1e6);
+  CHECK(newer.rope.theta == 5e5);
+  CHECK(newer.rope.scaling == RopeScaling::none);
+  CHECK(read(with(llama(), {{"rope_theta", 1000000}})).rope.theta == 1e6);
 
   const ModelConfig linear =
       read(with(llama(), {{"rope_theta", 2e4}, {"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}));
-  CHECK(linear.rope_scaling == RopeScaling::linear);
-  CHECK(linear.rope_factor == 2.0);
-  CHECK(linear.rope_theta == 2e4);
+  CHECK(linear.rope.scaling == RopeScaling::linear);
+  CHECK(linear.rope.factor == 2.0);
+  CHECK(linear.rope.theta == 2e4);
 
   const Json llama3 = {{"rope_type", "llama3"},   {"rope_theta", 5e5},
                        {"factor", 8.0},           {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 16}};
   for (const std::string key : {"rope_parameters", "rope_scaling"}) {
     const ModelConfig config = read(with(llama(), {{key, llama3}}));
-    CHECK(config.rope_scaling == RopeScaling::llama3);
-    CHECK(config.rope_theta == 5e5);
-    CHECK(config.rope_factor == 8.0);
-    CHECK(config.rope_low_freq_factor == 1.0);
-    CHECK(config.rope_high_freq_factor == 4.0);
-    CHECK(config.rope_original_max_positions == 16);
+    CHECK(config.rope.scaling == RopeScaling::llama3);
+    CHECK(config.rope.theta == 5e5);
+    CHECK(config.rope.factor == 8.0);
+    CHECK(config.rope.low_freq_factor == 1.0);
+    CHECK(config.rope.high_freq_factor == 4.0);
+    CHECK(config.rope.original_max_positions == 16);
   }
 
   const ModelConfig yarn = read(with(llama(), {{"rope_scaling",
@@ -137,20 +137,20 @@ TEST_CASE("rotary parameters as transformers 5 and earlier versions write them")
                                                  {"beta_fast", 20},
                                                  {"mscale", 0.7},
                                                  {"truncate", false}}}}));
-  CHECK(yarn.rope_scaling == RopeScaling::yarn);
-  CHECK(yarn.rope_factor == 4.0);
-  CHECK(yarn.rope_original_max_positions == 16);
-  CHECK(yarn.rope_beta_fast == 20.0);
-  CHECK(yarn.rope_beta_slow == 1.0);
-  CHECK(yarn.rope_mscale == 0.7);
-  CHECK(yarn.rope_attention_factor == 0.0);
-  CHECK_FALSE(yarn.rope_truncate);
+  CHECK(yarn.rope.scaling == RopeScaling::yarn);
+  CHECK(yarn.rope.factor == 4.0);
+  CHECK(yarn.rope.original_max_positions == 16);
+  CHECK(yarn.rope.beta_fast == 20.0);
+  CHECK(yarn.rope.beta_slow == 1.0);
+  CHECK(yarn.rope.mscale == 0.7);
+  CHECK(yarn.rope.attention_factor == 0.0);
+  CHECK_FALSE(yarn.rope.truncate);
   // Without a factor it is the ratio of the two lengths; without the original length, that is the
   // present one.
   CHECK(read(with(llama(), {{"rope_scaling", {{"type", "yarn"}, {"original_max_position_embeddings", 16}}}}))
-            .rope_factor == 4.0);
+            .rope.factor == 4.0);
   CHECK(read(with(llama(), {{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}))
-            .rope_original_max_positions == 64);
+            .rope.original_max_positions == 64);
 }
 
 TEST_CASE("unsupported rotary parameters are rejected by name") {
@@ -204,7 +204,7 @@ TEST_CASE("fields that are missing, of the wrong type or out of range are reject
     Json change;
     std::string part;
   } cases[] = {
-      {{{"architectures", {"MistralForCausalLM"}}}, "MistralForCausalLM"},
+      {{{"architectures", {"FalconForCausalLM"}}}, "FalconForCausalLM"},
       {{{"architectures", Json::array()}}, "architectures"},
       {{{"architectures", "LlamaForCausalLM"}}, "architectures"},
       {{{"hidden_act", "gelu"}}, "\"gelu\""},
@@ -263,7 +263,7 @@ TEST_CASE("GGUF metadata of each architecture") {
     CHECK(config.head_dim == 8);
     CHECK(config.max_positions == 64);
     CHECK(config.rms_norm_eps == 1e-5);
-    CHECK(config.rope_theta == 10000.0);
+    CHECK(config.rope.theta == 10000.0);
     CHECK(config.qkv_bias == (name == "qwen2"));
     CHECK(config.qk_norm == (name == "qwen3"));
     CHECK_FALSE(config.tied_embeddings);
@@ -286,7 +286,7 @@ TEST_CASE("GGUF keys beyond the sizes") {
   const ModelConfig config = ModelConfig::from_gguf(metadata, true);
   CHECK(config.vocab_size == 17);
   CHECK(config.head_dim == 16);
-  CHECK(config.rope_theta == 1e6);
+  CHECK(config.rope.theta == 1e6);
   CHECK(config.rms_norm_eps == 1e-5);  // the decimal that the file's float32 came from
   CHECK(config.eos_token_ids == std::vector<int64_t>{3, 4});
   CHECK(config.bos_token_id == 1);
@@ -296,11 +296,11 @@ TEST_CASE("GGUF keys beyond the sizes") {
   metadata["llama.rope.scaling.factor"] = 4.0;
   metadata["llama.rope.scaling.original_context_length"] = uint64_t{16};
   const ModelConfig yarn = ModelConfig::from_gguf(metadata, true);
-  CHECK(yarn.rope_scaling == RopeScaling::yarn);
-  CHECK(yarn.rope_factor == 4.0);
-  CHECK(yarn.rope_original_max_positions == 16);
+  CHECK(yarn.rope.scaling == RopeScaling::yarn);
+  CHECK(yarn.rope.factor == 4.0);
+  CHECK(yarn.rope.original_max_positions == 16);
   metadata["llama.rope.scaling.type"] = std::string("linear");
-  CHECK(ModelConfig::from_gguf(metadata, true).rope_scaling == RopeScaling::linear);
+  CHECK(ModelConfig::from_gguf(metadata, true).rope.scaling == RopeScaling::linear);
 }
 
 TEST_CASE("GGUF metadata that is missing, of the wrong type or unsupported is rejected by name") {
@@ -346,4 +346,135 @@ TEST_CASE("GGUF metadata that is missing, of the wrong type or unsupported is re
     CHECK_REFUSED(ModelConfig::from_gguf(with(yarn, full, 0.5), true), "ERR_MODEL_FORMAT", full);
   }
   CHECK_REFUSED(ModelConfig::from_gguf({}, true), "ERR_MODEL_FORMAT", "general.architecture is missing");
+}
+
+namespace {
+
+// config.json as transformers saves it, of test/fixtures/models.
+Json saved(const std::string& name) {
+  const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
+  return Json::parse(bytes);
+}
+constexpr const char* newer_families[] = {"smollm3", "mistral", "ministral3", "olmo3", "gemma3"};
+
+}  // namespace
+
+TEST_CASE("every family's configuration is unchanged after writing and reading") {
+  for (const std::string name : newer_families) {
+    CAPTURE(name);
+    const Json before = saved(name);
+    const ModelConfig config = read(before);
+    const std::string json = config.to_json("bfloat16");
+    const ModelConfig again = ModelConfig::from_json(json);
+    CHECK(again == config);
+    CHECK(again.to_json("bfloat16") == json);
+    const Json after = Json::parse(json);
+    for (const std::string key :
+         {"architectures", "model_type", "layer_types", "sliding_window", "no_rope_layers",
+          "hidden_activation", "query_pre_attn_scalar", "rms_norm_eps", "tie_word_embeddings"}) {
+      CAPTURE(key);
+      if (before.contains(key) && after.contains(key)) CHECK(before[key] == after[key]);
+    }
+    for (const auto& [key, value] : before.at("rope_parameters").items()) {
+      CAPTURE(key);
+      if (!value.is_object()) CHECK(after.at("rope_parameters").value(key, value) == value);
+      const Json scheme = value.is_object() ? value : Json::object();
+      for (const auto& [inner, number] : scheme.items())
+        CHECK(after.at("rope_parameters").at(key).at(inner) == number);
+    }
+  }
+}
+
+TEST_CASE("layers without rotary positions, with a window, and with their own rotary scheme") {
+  const ModelConfig smollm = read(saved("smollm3"));
+  CHECK(smollm.kind(0) == LayerKind{});
+  CHECK(smollm.kind(1) == LayerKind{.rotary = Rotary::none});
+  Json every_fourth = saved("smollm3");
+  every_fourth.erase("no_rope_layers");
+  every_fourth["num_hidden_layers"] = 8;
+  every_fourth.erase("layer_types");
+  for (int64_t l = 0; l < 8; ++l)
+    CHECK((read(every_fourth).kind(l).rotary == Rotary::none) == (l == 3 || l == 7));
+
+  CHECK(read(saved("mistral")).kind(1) == LayerKind{.window = 11});
+  CHECK(read(with(saved("mistral"), {{"sliding_window", nullptr}})).layer_kinds.empty());
+  Json silent = saved("mistral");
+  silent.erase("sliding_window");
+  CHECK(read(silent).kind(0).window == 4096);
+
+  const ModelConfig ministral = read(saved("ministral3"));
+  CHECK(ministral.layer_kinds.empty());
+  CHECK(ministral.rope.query_growth == 0.3);
+
+  const ModelConfig gemma = read(saved("gemma3"));
+  CHECK(gemma.kind(0) == LayerKind{.rotary = Rotary::local, .window = 11});
+  CHECK(gemma.kind(1) == LayerKind{});
+  CHECK(gemma.attention_scalar == 20);
+  CHECK(gemma.rope.theta == 1e6);
+  CHECK(gemma.rope.factor == 4);
+  CHECK(gemma.local_rope->theta == 1e4);
+  CHECK((gemma.norm_plus_one && gemma.qk_norm && gemma.activation == Activation::gelu_tanh));
+
+  // As transformers before 5 wrote them.
+  Json older = saved("gemma3");
+  older.erase("rope_parameters");
+  older["rope_theta"] = 1e6;
+  older["rope_local_base_freq"] = 1e4;
+  older["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4}};
+  CHECK(read(older) == gemma);
+  older = saved("olmo3");
+  const ModelConfig olmo = read(older);
+  Json scaling = older["rope_parameters"]["full_attention"];
+  older.erase("rope_parameters");
+  older["rope_scaling"] = scaling;
+  CHECK(read(older) == olmo);
+  CHECK(olmo.whole_qk_norm);
+  CHECK(olmo.local_rope->scaling == RopeScaling::none);
+}
+
+TEST_CASE("the text part of a model of text and images is read") {
+  Json text = saved("gemma3");
+  text.erase("architectures");
+  text.erase("eos_token_id");
+  const Json outer = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                      {"model_type", "gemma3"},
+                      {"text_config", text},
+                      {"vision_config", {{"hidden_size", 7}}},
+                      {"eos_token_id", {1, 5}}};
+  const ModelConfig config = read(outer);
+  CHECK(config.family == Family::gemma3);
+  CHECK(config.hidden_size == 32);
+  CHECK(config.eos_token_ids == std::vector<int64_t>{1, 5});
+  CHECK(Json::parse(config.to_json("float32"))["architectures"][0] == "Gemma3ForCausalLM");
+  CHECK_REFUSED(read(with(outer, {{"text_config", 3}})), "ERR_MODEL_FORMAT", "text_config");
+}
+
+TEST_CASE("what a family does not support is rejected by name") {
+  const struct {
+    std::string family;
+    Json change;
+    std::string part;
+  } cases[] = {
+      {"gemma3", {{"final_logit_softcapping", 30.0}}, "final_logit_softcapping"},
+      {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
+      {"gemma3", {{"hidden_activation", "silu"}}, "hidden_activation"},
+      {"gemma3", {{"query_pre_attn_scalar", -1}}, "query_pre_attn_scalar"},
+      {"gemma3", {{"layer_types", {"full_attention"}}}, "layer_types"},
+      {"gemma3", {{"layer_types", {"full_attention", "linear_attention"}}}, "linear_attention"},
+      {"gemma3", {{"sliding_window", nullptr}}, "sliding_window"},
+      {"gemma3", {{"sliding_window", 0}}, "sliding_window"},
+      {"gemma3", {{"rope_parameters", {{"local", Json::object()}}}}, "rope_parameters.\"local\""},
+      {"olmo3", {{"rope_parameters", {{"full_attention", 3}}}}, "full_attention"},
+      {"smollm3", {{"no_rope_layers", {1}}}, "no_rope_layers"},
+      {"smollm3", {{"no_rope_layers", {1, 2}}}, "no_rope_layers"},
+      {"mistral", {{"sliding_window", -3}}, "sliding_window"},
+      {"ministral3",
+       {{"rope_parameters", {{"rope_type", "default"}, {"llama_4_scaling_beta", 0.1}}}},
+       "llama_4_scaling_beta"},
+  };
+  for (const auto& test : cases) {
+    CAPTURE(test.family);
+    CAPTURE(test.part);
+    CHECK_REFUSED(read(with(saved(test.family), test.change)), "ERR_MODEL_FORMAT", test.part);
+  }
 }

@@ -19,8 +19,9 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama", "llama-llama3-bias", "llama-linear", "llama-yarn-mscale",
-                              "qwen2", "qwen3-yarn"};
+const std::string models[] = {"llama",      "llama-llama3-bias", "llama-linear", "llama-yarn-mscale", "qwen2",
+                              "qwen3-yarn", "smollm3",           "mistral",      "ministral3",        "olmo3",
+                              "gemma3"};
 
 struct Case : Example {
   Case(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "models") {}
@@ -54,7 +55,14 @@ TEST_CASE("rotary tables equal transformers', for every scaling") {
     CHECK(rope.cos.sizes() == at::IntArrayRef({rope.cos.size(0), example.model.config.head_dim / 2}));
     // Tolerance of an angle: one ulp of the frequency times the position.
     const at::Tensor allowed = positions.to(at::kDouble).unsqueeze(1) * 1.2e-7 + 1e-6;
-    for (const auto& [key, table] : {std::pair{"cos", rope.cos}, std::pair{"sin", rope.sin}}) {
+    std::vector<std::pair<std::string, at::Tensor>> tables{{"cos", rope.cos}, {"sin", rope.sin}};
+    if (example.model.config.local_rope) {
+      const Rope local =
+          Rope::make(example.model.config, positions.max().item<int64_t>() + 1, at::kCPU, Rotary::local);
+      tables.insert(tables.end(), {{"local_cos", local.cos}, {"local_sin", local.sin}});
+    }
+    CHECK(example.reference.count("local_cos") == (example.model.config.local_rope ? 1 : 0));
+    for (const auto& [key, table] : tables) {
       CAPTURE(key);
       const at::Tensor off =
           (table.index_select(0, positions) - example.reference.at(key)).abs().to(at::kDouble);
@@ -194,6 +202,36 @@ TEST_CASE("packed sequences are independent") {
     other.narrow(0, 0, example.lengths[0]).fill_(5);
     const at::Tensor beside = decoder.forward(weights, other, example.lengths);
     CHECK(at::equal(beside.narrow(0, example.lengths[0], 9), packed.narrow(0, example.lengths[0], 9)));
+  }
+}
+
+TEST_CASE("on a packed store, a token's bits are the same alone, in company and in any chunks") {
+  for (const std::string& name : models) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      CAPTURE(name);
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Case example(name, dtype);
+      Decoder decoder(example.model.config);
+      const Weights& weights = example.model.weights;
+      REQUIRE(KvStore(example.model.config, dtype).packed());
+      const int64_t n = example.lengths[0], m = example.lengths[1];
+      const auto part = [&](int64_t first, int64_t count) { return example.ids.narrow(0, first, count); };
+      CachedTexts whole(example.model.config, dtype);
+      const at::Tensor expected = whole.infer(decoder, weights, part(0, n), {{0, n}});
+      CHECK(expected.isfinite().all().item<bool>());
+      for (const std::vector<int64_t>& chunks :
+           {std::vector<int64_t>{1, 17, n - 18}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
+        CachedTexts texts(example.model.config, dtype);
+        int64_t start = 0;
+        for (const int64_t chunk : chunks) {
+          // Beside another text, which is new each time.
+          const at::Tensor rows = texts.infer(decoder, weights, at::cat({part(n, m), part(start, chunk)}),
+                                              {{static_cast<size_t>(1 + start), m}, {0, chunk}});
+          CHECK(at::equal(rows.narrow(0, m, chunk), expected.narrow(0, start, chunk)));
+          start += chunk;
+        }
+      }
+    }
   }
 }
 

@@ -39,19 +39,22 @@ inline double relative(const at::Tensor& result, const at::Tensor& exact, double
 }
 
 // Causal attention by its formula, in float64, with autograd's gradients. q [fresh, heads,
-// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones.
+// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones. `window` and `scale`
+// as in Sight.
 struct Formula {
   at::Tensor output, q, k, v;
 };
-inline Formula formula(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& grad) {
+inline Formula formula(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& grad,
+                       int64_t window = 0, double scale = 0) {
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble, false, true).requires_grad_(); };
   const std::vector<at::Tensor> inputs{leaf(q), leaf(k), leaf(v)};
   const int64_t group = q.size(1) / k.size(1), fresh = q.size(0), length = k.size(0);
   const auto of_heads = [&](const at::Tensor& x) { return x.repeat_interleave(group, 1); };
-  const at::Tensor scores =
-      at::einsum("qhd,khd->hqk", {inputs[0], of_heads(inputs[1])}) / std::sqrt(q.size(2));
-  const at::Tensor ahead = at::ones({fresh, length}, at::kBool).triu(length - fresh + 1);
+  const at::Tensor scores = at::einsum("qhd,khd->hqk", {inputs[0], of_heads(inputs[1])}) *
+                            (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(q.size(2))));
+  at::Tensor ahead = at::ones({fresh, length}, at::kBool).triu(length - fresh + 1);
+  if (window > 0)
+    ahead = ahead.logical_or(at::ones({fresh, length}, at::kBool).tril(length - fresh - window));
   const at::Tensor output = at::einsum(
       "hqk,khd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), of_heads(inputs[2])});
   const auto gradients = torch::autograd::grad({output}, inputs, {grad.to(at::kDouble)});

@@ -42,8 +42,13 @@ TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
 
 TEST_CASE("weight gradients accumulate in float32") {
   at::manual_seed(2);
-  for (const auto& [rows, out, in] :
-       {std::tuple{1, 1, 1}, {2, 6, 64}, {5, 7, 65}, {33, 50, 130}, {513, 13, 70}, {1100, 96, 100}}) {
+  for (const auto& [rows, out, in] : {std::tuple{1, 1, 1},
+                                      {2, 6, 64},
+                                      {5, 7, 65},
+                                      {33, 50, 130},
+                                      {513, 13, 70},
+                                      {600, 40, 120},
+                                      {1100, 96, 100}}) {
     CAPTURE(rows);
     const at::Tensor grad = random({rows, out}), x = random({rows, in}), weight = random({out, in});
     const at::Tensor before = at::randn({out, in}), bias_before = at::randn({out});
@@ -143,7 +148,7 @@ TEST_CASE("a packed matrix gives correct rows, independent of their number") {
       packed.add(x, bias, sum);
       CHECK(largest(sum - 1 - exact) < 1e-4);
       CHECK(at::equal(wider.narrow(1, out + 1, 2), at::ones({200, 2})));
-      for (const int64_t rows : {1, 2, 5, 6, 7, 63, 97}) {
+      for (const int64_t rows : {1, 2, 5, 6, 7, 16, 17, 63, 97}) {
         CAPTURE(rows);
         CHECK(at::equal(packed.forward(x.narrow(0, 100, rows), bias), many.narrow(0, 100, rows)));
         CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
@@ -187,7 +192,7 @@ TEST_CASE("a matrix in int8: weights are within half a step, and rows are indepe
     at::Tensor sum = at::ones({100, out});
     packed.add(x, bias, sum);
     CHECK(relative(sum - 1, exact + bias.to(at::kDouble)) < 1e-5);
-    for (const int64_t rows : {1, 2, 5, 6, 7, 63, 97}) {
+    for (const int64_t rows : {1, 2, 5, 6, 7, 16, 17, 63, 97}) {
       CAPTURE(rows);
       CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
       CHECK(at::equal(packed.forward(x.narrow(0, 3, rows), bias), many.narrow(0, 3, rows)));

@@ -74,13 +74,13 @@ TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
       CHECK(a.config.output_bias == b.config.output_bias);
       CHECK(a.config.mlp_bias == b.config.mlp_bias);
       CHECK(a.config.tied_embeddings == b.config.tied_embeddings);
-      CHECK(a.config.rope_scaling == b.config.rope_scaling);
+      CHECK(a.config.rope.scaling == b.config.rope.scaling);
       CHECK(a.config.rms_norm_eps == b.config.rms_norm_eps);
-      CHECK(a.config.rope_theta == b.config.rope_theta);
-      CHECK(a.config.rope_factor == b.config.rope_factor);
-      CHECK(a.config.rope_low_freq_factor == b.config.rope_low_freq_factor);
-      CHECK(a.config.rope_high_freq_factor == b.config.rope_high_freq_factor);
-      CHECK(a.config.rope_original_max_positions == b.config.rope_original_max_positions);
+      CHECK(a.config.rope.theta == b.config.rope.theta);
+      CHECK(a.config.rope.factor == b.config.rope.factor);
+      CHECK(a.config.rope.low_freq_factor == b.config.rope.low_freq_factor);
+      CHECK(a.config.rope.high_freq_factor == b.config.rope.high_freq_factor);
+      CHECK(a.config.rope.original_max_positions == b.config.rope.original_max_positions);
       CHECK(a.config.eos_token_ids == b.config.eos_token_ids);
     }
   }
@@ -131,6 +131,26 @@ TEST_CASE("like, zeros_like and copy_as keep shapes and order and share no memor
   }
 }
 
+TEST_CASE("a layer's parameters are its tensors, in the same order") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    LoadedModel model = load(name);
+    for (int64_t l = 0; l < model.config.layers; ++l) {
+      LayerWeights& layer = model.weights.layers[static_cast<size_t>(l)];
+      std::vector<at::Tensor*> held, described;
+      for (at::Tensor* tensor : layer.tensors())
+        if (tensor->defined()) held.push_back(tensor);
+      for (const Parameter& parameter : layer_parameters(model.config, l, layer)) {
+        CHECK(parameter.tensor->defined() == !parameter.shape.empty());
+        if (!parameter.tensor->defined()) continue;
+        CHECK(parameter.tensor->sizes() == at::IntArrayRef(parameter.shape));
+        described.push_back(parameter.tensor);
+      }
+      CHECK(held == described);
+    }
+  }
+}
+
 TEST_CASE("named views are the fused tensors' own memory and cover each element once") {
   for (const std::string& name : models) {
     CAPTURE(name);
@@ -168,6 +188,34 @@ TEST_CASE("an exported model loads back bit for bit") {
   write_text(scratch / "file", "");
   CHECK_REFUSED(export_huggingface(scratch / "file/out", model.config, model.weights, at::kFloat), "ERR_IO",
                 "file");
+}
+
+TEST_CASE("the text part of a model of text and images is loaded, and the rest is counted") {
+  const LoadedModel plain = load_model(fixture("models/gemma3"), at::kFloat, at::kCPU);
+  CHECK(plain.skipped == 0);
+  const SafetensorsFile file = open_safetensors(fixture("models/gemma3/model.safetensors"));
+  const Bytes text = read_bytes(fixture("models/gemma3/config.json"));
+  const std::string config = R"({"architectures":["Gemma3ForConditionalGeneration"],"model_type":"gemma3",)"
+                             R"("vision_config":{},"text_config":)" +
+                             std::string(text.begin(), text.end()) + "}";
+  const uint8_t bytes[16] = {};
+  // As the hub has them, and as transformers 5 saves them.
+  for (const auto& [text_prefix, vision_prefix] :
+       {std::pair{"language_model.model.", ""}, {"model.language_model.", "model."}}) {
+    Scratch scratch;
+    std::vector<TensorEntry> tensors = file.tensors;
+    for (TensorEntry& tensor : tensors) tensor.name = text_prefix + tensor.name.substr(6);
+    for (const char* name : {"vision_tower.patches.weight", "multi_modal_projector.weight"})
+      tensors.push_back({std::string(vision_prefix) + name, StoredType::f32, {4}, bytes, 16});
+    write_safetensors(scratch / "model.safetensors", tensors, {});
+    write_text(scratch / "config.json", config);
+    const LoadedModel nested = load_model(scratch.path(), at::kFloat, at::kCPU);
+    CHECK(nested.skipped == 2);
+    check_same(nested, plain);
+    CHECK(nested.config == plain.config);
+    export_huggingface(scratch / "out", nested.config, nested.weights, at::kFloat);
+    check_same(load_model(scratch / "out", at::kFloat, at::kCPU), plain);
+  }
 }
 
 TEST_CASE("generation_config.json adds eos ids") {
@@ -280,7 +328,7 @@ TEST_CASE("rotary factors other than Llama 3's are rejected") {
     write_text(path, std::string(bytes.begin(), bytes.end()));
     return load_model(path, at::kFloat, at::kCPU).config;
   };
-  CHECK(open_with({1, 1, 1, 1}).rope_scaling == RopeScaling::none);
+  CHECK(open_with({1, 1, 1, 1}).rope.scaling == RopeScaling::none);
   CHECK_REFUSED(open_with({1, 2, 4, 8}), "ERR_MODEL_FORMAT", "not Llama 3's");
   CHECK_REFUSED(open_with({1, 1, NAN, 32}), "ERR_MODEL_FORMAT", "not Llama 3's");
   CHECK_REFUSED(open_with({NAN, NAN, NAN, NAN}), "ERR_MODEL_FORMAT", "not Llama 3's");

@@ -130,7 +130,7 @@ TEST_CASE("cuda: a step is recorded once per batch size, and again after memory 
   CHECK(recordings(9) == 1);
   CHECK(recordings(16) == 0);
   CHECK(recordings(17) == 1);
-  weights.layers[1].down = weights.layers[1].down.clone();
+  weights.layers[1].feed_forward.down = weights.layers[1].feed_forward.down.clone();
   CHECK(recordings(4) == 1);
   store.reserve(65, 128);
   CHECK(recordings(4) == 1);

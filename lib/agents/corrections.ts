@@ -1,0 +1,119 @@
+/**
+ * Corrections by people: a better answer for a turn is a demonstration. Each is imitated a set number
+ * of times, between the updates of the algorithm.
+ *
+ *   L(s, a*) = -log π_θ(a* | s)
+ */
+
+import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { z } from "zod";
+import { RecordWriter, readRecords } from "../files/records.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { mean } from "../statistics/mean.ts";
+
+export const correctionsConfig = z.strictObject({
+  /** How often each correction is imitated. Default 4. */
+  epochs: z.int().min(0).default(4),
+  /** Corrections per step. Default 4. */
+  batchSize: z.int().min(1).default(4),
+  /** Learning rate of the steps. Default: the learning rate of the algorithm's policy. */
+  learningRate: z.number().min(0).optional(),
+  /** Global gradient norm to which larger gradients are scaled down; 0 is off. Default 1. */
+  maxGradNorm: z.number().min(0).default(1),
+});
+
+export type CorrectionsConfig = z.infer<typeof correctionsConfig>;
+
+/** A correction as it is stored. */
+export interface Correction {
+  id: string;
+  episode: string;
+  turn: number;
+  /** The prompt and the better answer, as ids; the answer ends with the end of the turn. */
+  prompt: number[];
+  response: number[];
+  text: string;
+  /** Milliseconds since 1970. */
+  time: number;
+}
+
+export class Corrections {
+  readonly #config: CorrectionsConfig & { learningRate: number };
+  readonly #writer: RecordWriter;
+  #all: Correction[];
+  /** How often each was imitated, by id. */
+  #counts = new Map<string, number>();
+
+  /** Opens or creates a file. Throws NlacError ERR_RUN for a damaged one or one in use; ERR_IO. */
+  constructor(path: string, config: CorrectionsConfig & { learningRate: number }) {
+    this.#config = config;
+    this.#writer = RecordWriter.resume(path);
+    this.#all = existsSync(path) ? [...readRecords<Correction>(path)] : [];
+  }
+
+  get size(): number {
+    return this.#all.length;
+  }
+
+  /** How often each correction was imitated, by id, for a checkpoint. */
+  get counts(): Record<string, number> {
+    return Object.fromEntries(this.#all.map(({ id }) => [id, this.#countOf(id)]));
+  }
+
+  /** Restores what `counts` returned. Corrections that came later were not imitated yet. */
+  restore(counts: Readonly<Record<string, number>>): void {
+    this.#counts = new Map(Object.entries(counts));
+  }
+
+  /** Stores a correction; it is on disk when this returns. Throws ERR_IO. */
+  add(given: Omit<Correction, "id">): void {
+    const correction = { id: randomUUID(), ...given };
+    this.#writer.requireUnchanged();
+    this.#writer.appendDurably(correction);
+    this.#all.push(correction);
+  }
+
+  /** Removes the corrections of an episode, or those before a time. Throws ERR_IO, ERR_ABORTED. */
+  async remove(is: (correction: Correction) => boolean): Promise<void> {
+    const kept = () => this.#all.filter((correction) => !is(correction));
+    if (kept().length === this.#all.length) return;
+    await this.#writer.replace(kept);
+    this.#all = kept();
+  }
+
+  /**
+   * One step on the corrections that were imitated least, the newest of them first. Call it only
+   * while no gradients are pending.
+   *
+   * @returns metrics, or undefined if every correction was imitated often enough
+   */
+  async imitate(model: LanguageModel): Promise<Record<string, number> | undefined> {
+    const { epochs, batchSize, learningRate, maxGradNorm } = this.#config;
+    const due = this.#all
+      .filter(({ id }) => this.#countOf(id) < epochs)
+      .reverse() // the sort is stable
+      .sort((a, b) => this.#countOf(a.id) - this.#countOf(b.id))
+      .slice(0, batchSize);
+    if (due.length === 0) return undefined;
+    const texts = due.map(({ prompt, response }) => {
+      return { prompt, response, weight: 1 / (response.length * due.length) };
+    });
+    const losses = await model.tokenNll(texts);
+    const { gradNorm, skipped } = await model.step({ learningRate, maxGradNorm, moments: "corrections" });
+    for (const { id } of due) this.#counts.set(id, this.#countOf(id) + 1);
+    return {
+      "corrections/nll": mean(losses.map(mean)),
+      "corrections/grad_norm": gradNorm,
+      "corrections/skipped": skipped ? 1 : 0,
+    };
+  }
+
+  close(): void {
+    this.#writer.close();
+  }
+
+  #countOf(id: string): number {
+    return this.#counts.get(id) ?? 0;
+  }
+}

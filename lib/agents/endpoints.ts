@@ -1,0 +1,125 @@
+/**
+ * Endpoints of a server that trains:
+ *
+ *   GET    /v1/training                         state, latency and share of the training
+ *   GET    /v1/versions
+ *   POST   /v1/versions/{version}/rollback
+ *   POST   /v1/metrics                          values of the user's metrics, for the guard rails
+ *   POST   /v1/episodes/{id}/corrections        a better answer for a turn
+ *   DELETE /v1/episodes/{id}
+ *   GET    /v1/tasks/next                       leases a task
+ *   POST   /v1/tasks/{episode}/renew, /release
+ */
+
+import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
+import { refuseCrossSite } from "../serve/guard.ts";
+import { badRequest, RequestError } from "../serve/protocol.ts";
+import type { Extension } from "../serve/server.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { Correction } from "./corrections.ts";
+import type { GuardRails } from "./guard-rails.ts";
+import type { Tasks } from "./tasks.ts";
+import type { Version } from "./versions.ts";
+
+/** What the endpoints act on. */
+export interface Trained {
+  status(): Record<string, unknown>;
+  versions(): Version[];
+  rollBack(version: string): Version;
+  guard: GuardRails;
+  /** The conversation before a turn of a recorded episode. Throws a RequestError of status 404 or 400. */
+  recordedState(episode: string, turn: number): Promise<Conversation>;
+  /** The ids of an answer after a conversation, with the end of the turn. */
+  answerIds(state: Conversation, answer: CorrectionRequest): { text: string; tokens: number[] };
+  correct(correction: Omit<Correction, "id">): void;
+  /** Deletes an episode from the recording. Resolves to whether there was one. */
+  deleteRecorded(episode: string): Promise<boolean>;
+  tasks: Tasks;
+}
+
+const correctionRequest = z
+  .strictObject({
+    /** The turn that is corrected, from 0. */
+    turn: z.int().min(0),
+    /** What should have been answered: a text, a call, or a text and a call. */
+    content: z.string().nullish(),
+    tool_call: z
+      .strictObject({ name: z.string().min(1), arguments: z.record(z.string(), z.unknown()) })
+      .optional(),
+  })
+  .refine(({ content, tool_call }) => (content ?? "") !== "" || tool_call !== undefined, {
+    error: "give the better answer: content, tool_call, or both",
+  });
+
+export type CorrectionRequest = z.infer<typeof correctionRequest>;
+
+const metricsRequest = z.record(z.string().min(1).max(256), z.number());
+
+export function addEndpoints({ app, episodes, read }: Extension, trained: Trained): void {
+  app.get("/v1/training", (c) => c.json(trained.status()));
+  app.get("/v1/versions", (c) => c.json({ object: "list", data: trained.versions().map(shownVersion) }));
+  app.post("/v1/versions/:version/rollback", (c) => {
+    try {
+      return c.json(shownVersion(trained.rollBack(c.req.param("version"))), 202);
+    } catch (error) {
+      if (error instanceof NlacError && error.code === "ERR_CHECKPOINT")
+        throw notFound(error.message, "version_not_found");
+      throw error;
+    }
+  });
+  app.post("/v1/metrics", async (c) => {
+    for (const [name, value] of Object.entries(await read(c, metricsRequest)))
+      trained.guard.post(name, value);
+    return c.json({});
+  });
+  app.post("/v1/episodes/:id/corrections", async (c) => {
+    const episode = c.req.param("id");
+    const asked = await read(c, correctionRequest);
+    let state: Conversation;
+    try {
+      state = episodes!.stateOf(episode, asked.turn);
+    } catch (error) {
+      if (!(error instanceof RequestError) || error.code === "invalid_value") throw error;
+      state = await trained.recordedState(episode, asked.turn);
+    }
+    const { text, tokens } = trained.answerIds(state, asked);
+    const prompt = state.prompt();
+    trained.correct({ episode, turn: asked.turn, prompt, response: tokens, text, time: Date.now() });
+    return c.json({ id: episode, turn: asked.turn, tokens: tokens.length });
+  });
+  app.delete("/v1/episodes/:id", async (c) => {
+    const episode = c.req.param("id");
+    const wasOpen = await episodes!.forget(episode);
+    const wasRecorded = await trained.deleteRecorded(episode);
+    if (!wasOpen && !wasRecorded) throw notFound(`There is no episode ${episode}.`, "episode_not_found");
+    return c.json({ id: episode, deleted: true });
+  });
+  const { tasks } = trained;
+  app.get("/v1/tasks/next", (c) => {
+    refuseCrossSite(c);
+    const lease = tasks.next();
+    if (lease === undefined) throw notFound("There are no tasks here.", "no_tasks");
+    return c.json(lease);
+  });
+  const onLease = (episode: string, held: boolean) => {
+    if (!held) throw badRequest(`The lease of ${episode} has ended.`, null, "lease_ended");
+    return { episode };
+  };
+  app.post("/v1/tasks/:episode/renew", (c) => {
+    const episode = c.req.param("episode");
+    return c.json(onLease(episode, tasks.renew(episode)));
+  });
+  app.post("/v1/tasks/:episode/release", (c) => {
+    const episode = c.req.param("episode");
+    return c.json(onLease(episode, tasks.release(episode)));
+  });
+}
+
+function shownVersion({ name, checkpoint, time, quality }: Version) {
+  return { id: name, object: "version", checkpoint, created: Math.floor(time / 1000), metrics: quality };
+}
+
+function notFound(message: string, code: string): RequestError {
+  return new RequestError(404, "invalid_request_error", message, code);
+}

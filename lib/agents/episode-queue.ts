@@ -1,0 +1,122 @@
+/**
+ * The rewarded episodes of a served run in the order in which they are trained on (group-order.ts). An
+ * episode's position in this order is its number within the run. Requests are served while the file
+ * is read.
+ */
+
+import { throwIfAborted } from "../base/errors.ts";
+import { inSlices, slices } from "../base/slices.ts";
+import { type EpisodeRecord, fromRecord, readEpisodeRecords } from "../episodes/records.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { GroupOrder } from "./group-order.ts";
+
+export class EpisodeQueue {
+  readonly #path: string;
+  readonly #model: LanguageModel;
+  readonly #groupSize: number;
+  #order: GroupOrder;
+  /** Episodes that were not consumed yet, and the position of the first of them. */
+  #waiting: EpisodeRecord[] = [];
+  #first: number | undefined;
+  #changed = (): void => {};
+
+  /** @param groupSize episodes per group, of which training gets whole ones only; 1 is without groups */
+  constructor(path: string, model: LanguageModel, groupSize = 1) {
+    this.#path = path;
+    this.#model = model;
+    this.#groupSize = groupSize;
+    this.#order = new GroupOrder(groupSize);
+  }
+
+  /** Number of episodes that wait to be trained on. */
+  get length(): number {
+    return this.#waiting.length;
+  }
+
+  /** Adds the episode that was just appended to the file. */
+  add(record: EpisodeRecord): void {
+    if (this.#first !== undefined) this.#waiting.push(...this.#order.add(record));
+    this.#changed();
+  }
+
+  /** Reads the file again at the next use, because it was replaced. Fire the signal of its readers first. */
+  reload(): void {
+    this.#first = undefined;
+    this.#waiting = [];
+  }
+
+  /**
+   * The first `count` episodes, one in memory at a time.
+   * @throws NlacError ERR_ABORTED; ERR_RUN and ERR_IO for the file
+   */
+  async *before(count: number, signal: AbortSignal): AsyncGenerator<Trajectory> {
+    let position = 0;
+    const order = new GroupOrder(this.#groupSize);
+    for await (const record of inSlices(readEpisodeRecords(this.#path))) {
+      throwIfAborted(signal);
+      for (const next of order.add(record)) {
+        if (position >= count) return;
+        yield { ...fromRecord(next, this.#model), id: position++ };
+      }
+    }
+  }
+
+  /**
+   * Episodes `first` to `first + count` once they are there.
+   *
+   * @param idle called while too few are there; returns whether it found something to do
+   * @throws NlacError ERR_ABORTED; ERR_RUN and ERR_IO for the file
+   */
+  async next(
+    first: number,
+    count: number,
+    signal: AbortSignal,
+    idle: () => Promise<boolean>,
+  ): Promise<Trajectory[]> {
+    for (;;) {
+      throwIfAborted(signal);
+      await this.#seek(first, signal);
+      if (this.#waiting.length >= count) break;
+      if (!(await idle())) await this.#change(signal);
+    }
+    this.#first = first + count;
+    return this.#waiting
+      .splice(0, count)
+      .map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
+  }
+
+  /** Wakes a waiting `next`, which then calls `idle` again. */
+  wake(): void {
+    this.#changed();
+  }
+
+  async #seek(first: number, signal: AbortSignal): Promise<void> {
+    if (this.#first === first) return;
+    const waiting: EpisodeRecord[] = [];
+    let position = 0;
+    const order = new GroupOrder(this.#groupSize);
+    const turn = slices();
+    for (const record of readEpisodeRecords(this.#path)) {
+      for (const next of order.add(record)) if (position++ >= first) waiting.push(next);
+      await turn();
+      throwIfAborted(signal);
+    }
+    // Nothing was added since the end of the file was read: there was no turn in between.
+    this.#waiting = waiting;
+    this.#order = order;
+    this.#first = first;
+  }
+
+  /** Resolves at the next change, or when the signal fires. */
+  #change(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      this.#changed = done;
+      signal.addEventListener("abort", done, { once: true });
+    });
+  }
+}

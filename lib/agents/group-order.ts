@@ -1,0 +1,35 @@
+/**
+ * The order in which a served run's episodes are trained on: that of their file, or, for methods that
+ * compare the episodes of a group, that in which groups are completed. It depends on the file only, so
+ * that a restarted server trains in the same order.
+ */
+
+import type { EpisodeRecord } from "../episodes/records.ts";
+
+export class GroupOrder {
+  readonly #size: number;
+  /** Episodes of groups that are not complete, by the group's name. */
+  readonly #incomplete = new Map<string, EpisodeRecord[]>();
+
+  /** @param size episodes per group; 1 is without groups */
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  /**
+   * The episodes that can be trained on now that `record` is there: itself, or the group that it
+   * completes. Later episodes of the same name begin a new group. Episodes without a group are left out.
+   */
+  add(record: EpisodeRecord): EpisodeRecord[] {
+    if (this.#size === 1) return [record];
+    const { group: name } = record;
+    if (name === undefined) return [];
+    const group = [...(this.#incomplete.get(name) ?? []), record];
+    if (group.length < this.#size) {
+      this.#incomplete.set(name, group);
+      return [];
+    }
+    this.#incomplete.delete(name);
+    return group;
+  }
+}

@@ -1,0 +1,85 @@
+/** Kept versions that clients request by name. Each is a second model in memory. */
+
+import type { Learner } from "../learner/learner.ts";
+import type { Admission } from "../serve/conversation-cache.ts";
+import { RequestError } from "../serve/protocol.ts";
+
+interface Pinned {
+  learner: Promise<Learner>;
+  /** Requests that use it. */
+  users: number;
+}
+
+export class PinnedVersions {
+  readonly #load: (name: string) => Promise<Learner>;
+  readonly #most: number;
+  /** By name, the one used last at the end. */
+  readonly #loaded = new Map<string, Pinned>();
+
+  /**
+   * @param load opens a version, or throws
+   * @param most versions in memory at a time
+   */
+  constructor(load: (name: string) => Promise<Learner>, most: number) {
+    this.#load = load;
+    this.#most = most;
+  }
+
+  /**
+   * Admits a request to a version. Throws a RequestError of status 404 for one that is not kept, or
+   * 503 if requests use all versions that may be in memory.
+   */
+  async admit(name: string): Promise<Admission> {
+    const pinned = this.#loaded.get(name) ?? this.#open(name);
+    this.#loaded.delete(name);
+    this.#loaded.set(name, pinned);
+    pinned.users++;
+    try {
+      const learner = await pinned.learner;
+      let inside = true;
+      return {
+        version: name,
+        pinned: true,
+        generate: (...call) => learner.generate(...call),
+        leave: () => {
+          if (inside) pinned.users--;
+          inside = false;
+        },
+      };
+    } catch (error) {
+      if (this.#loaded.get(name) === pinned) this.#loaded.delete(name);
+      throw new RequestError(
+        404,
+        "invalid_request_error",
+        `The version ${name} cannot be loaded: ${(error as Error).message}`,
+        "model_not_found",
+        "model",
+      );
+    }
+  }
+
+  async dispose(): Promise<void> {
+    const all = [...this.#loaded.values()];
+    this.#loaded.clear();
+    for (const { learner } of all) await learner.then((loaded) => loaded.dispose()).catch(() => undefined);
+  }
+
+  /** Loads a version, in place of an unused one if there is no room. */
+  #open(name: string): Pinned {
+    let freed: Promise<void> = Promise.resolve();
+    if (this.#loaded.size >= this.#most) {
+      const unused = [...this.#loaded].find(([, { users }]) => users === 0);
+      if (unused === undefined)
+        throw new RequestError(
+          503,
+          "server_error",
+          `Requests use all of the ${this.#most} versions that may be pinned at a time; come back later.`,
+          "version_busy",
+        );
+      const [old, { learner }] = unused;
+      this.#loaded.delete(old);
+      freed = learner.then((loaded) => loaded.dispose()).catch(() => undefined);
+    }
+    return { learner: freed.then(() => this.#load(name)), users: 0 };
+  }
+}

@@ -1,0 +1,348 @@
+/**
+ * One learner serves an agent and is trained on its rewarded episodes. The run directory also has
+ *
+ *   episodes.jsonl       the rewarded episodes, as nlac serve --record writes them
+ *   open.jsonl           episodes without an end, which a restarted server continues
+ *   corrections.jsonl    better answers by people
+ *   starts.json          how often the server was started
+ */
+
+import { existsSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import type { z } from "zod";
+import { isAborted, NlacError } from "../base/errors.ts";
+import { checkConfig } from "../base/validation.ts";
+import type { Environment } from "../contract/environment.ts";
+import { type Progress, silentProgress } from "../display/progress.ts";
+import { openEnvironment } from "../environments/registry.ts";
+import { succeeded } from "../episodes/trajectory.ts";
+import { Learner } from "../learner/learner.ts";
+import { parseRecipe, type Recipe, type RecipeInput } from "../recipe/recipe.ts";
+import { baseOf, recipeOf } from "../recipe/run-recipe.ts";
+import { openRun, requireGiven, requireSameRecipe } from "../recipe/train-recipe.ts";
+import { checkpointPath } from "../run/checkpoints.ts";
+import { readDescription } from "../run/description.ts";
+import { lockRun } from "../run/directory.ts";
+import { endless } from "../run/training-run.ts";
+import type { Episodes } from "../serve/episodes.ts";
+import { type Redact, redactIds } from "../serve/redact.ts";
+import { type ServeOptions, type Server, serve } from "../serve/server.ts";
+import { openSinks, Reporting } from "../sinks/reporting.ts";
+import { type Correction, Corrections, correctionsConfig } from "./corrections.ts";
+import { DeviceShare } from "./device-share.ts";
+import { addEndpoints } from "./endpoints.ts";
+import { EpisodeQueue } from "./episode-queue.ts";
+import { GuardRails, guardConfig } from "./guard-rails.ts";
+import { PinnedVersions } from "./pinned-versions.ts";
+import { answerIds, RecordedEpisodes } from "./recorded-episodes.ts";
+import { SharedLearner } from "./shared-learner.ts";
+import { Tasks, tasksConfig } from "./tasks.ts";
+import { Trainer, versionIn } from "./trainer.ts";
+import { findVersion, listVersions, nextStart } from "./versions.ts";
+
+type Served = Pick<
+  ServeOptions,
+  | "host"
+  | "port"
+  | "token"
+  | "tokens"
+  | "maxWaiting"
+  | "maxBodyBytes"
+  | "allowHosts"
+  | "corsOrigins"
+  | "redact"
+>;
+
+export interface ServeAndTrainOptions extends Served {
+  /**
+   * How to train, with which model: NLAC, RFT, or GRPO, which needs episodes with x-episode-group. A run is continued with the
+   * recipe that started it.
+   */
+  recipe: RecipeInput;
+  /** The run; one that exists is continued. Default: runs/<recipe>-served. */
+  directory?: string;
+  /** What clients call the model. Default: the last part of the recipe's model. */
+  name?: string;
+  /**
+   * Bound on the 99th percentile of the time from a request to its first token, in milliseconds. A
+   * smaller one leaves less of the device to training. Default 500.
+   */
+  maxFirstTokenMs?: number;
+  /**
+   * Time that a training job waits for a gap between requests, in milliseconds; then new requests
+   * wait for it, whatever their latency. Default 60,000.
+   */
+  maxTrainingWaitMs?: number;
+  /** Open episodes without an answer or reward for this long are ended. Default 24 hours. */
+  maxIdleMs?: number;
+  /** Recorded episodes and corrections are deleted at this age. Default: never. */
+  keepMs?: number;
+  /** When the weights go back to an earlier version. */
+  guard?: z.input<typeof guardConfig>;
+  /** How corrections are imitated. */
+  corrections?: z.input<typeof correctionsConfig>;
+  /** Tasks for GET /v1/tasks/next. Default: the training tasks of the recipe's environment. */
+  tasks?: readonly unknown[];
+  /** How tasks are leased. */
+  leases?: z.input<typeof tasksConfig>;
+  /** Pinned versions, which clients request by name, in memory at a time. Default 1. */
+  maxPinned?: number;
+  progress?: Progress;
+  /** Called for what an operator should know. */
+  log?: (line: string) => void;
+}
+
+export interface TrainingServer extends Server {
+  /** The run directory. */
+  readonly run: string;
+  /** Names the current weights. */
+  readonly version: string;
+  /** Updates so far. */
+  readonly updates: number;
+}
+
+/** Checkpoints that a served run keeps at least, to go back to. */
+const keptCheckpoints = 5;
+
+/**
+ * Serves a model and trains it on the episodes of its clients, until it is closed. Ongoing requests
+ * come first; updates run between them.
+ *
+ * @throws NlacError ERR_CONFIG for options or a recipe that cannot be served; ERR_RUN for a directory
+ *   that another process uses or that has the run of another recipe; as `serve` and `trainRecipe`
+ */
+export async function serveAndTrain(options: ServeAndTrainOptions): Promise<TrainingServer> {
+  const { log = () => {}, progress = silentProgress } = options;
+  const given = requireServable(parseRecipe(options.recipe, "serveAndTrain"));
+  const path = resolve(options.directory ?? `runs/${given.name}-served`);
+  const guard = new GuardRails(checkConfig(guardConfig, options.guard));
+  const correctionOptions = checkConfig(correctionsConfig, options.corrections);
+  const groupSize = "groupSize" in given.config ? given.config.groupSize : 1;
+  const leases = checkConfig(tasksConfig, { groupSize, ...options.leases });
+  const maxFirstTokenMs = options.maxFirstTokenMs ?? 500;
+  const { maxTrainingWaitMs = 60_000, maxIdleMs = 24 * 3_600_000, keepMs, maxPinned = 1 } = options;
+  requireAboveZero({ maxFirstTokenMs, maxTrainingWaitMs, maxIdleMs, keepMs, maxPinned });
+
+  const closers: (() => unknown)[] = [];
+  try {
+    const lock = existsSync(join(path, "run.json")) ? lockRun(path) : undefined;
+    if (lock) closers.push(() => lock.release());
+    const recipe = lock ? requireServable(recipeOf(path)) : given;
+    if (lock) requireSameRecipe(given, path);
+    const environment = await openServedEnvironment(recipe);
+    closers.push(() => environment.close());
+    await requireGiven(recipe, environment, lock !== undefined);
+
+    const sinks = await openSinks(recipe.report);
+    const controller = new AbortController();
+    const opened = await openRun(environment, recipe, path, lock, {
+      ...{ signal: controller.signal, progress, log },
+    });
+    const { model: learner, run, from } = opened;
+    if (lock) closers.splice(closers.length - 2, 1); // the run has the lock now
+    const described = readDescription(path) as { id: string; recipe: Record<string, unknown> };
+    const { id, recipe: resolved } = described;
+    const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: resolved });
+    closers.push(() => reporting.close(log));
+    let running = true;
+    closers.push(() => running && run.close());
+
+    const resumeVersion = (name: string) =>
+      Learner.resume(join(checkpointPath(path, findVersion(path, name).checkpoint), "learner"), {
+        ...{ ...recipe.learner, base: baseOf(recipe) },
+      });
+    const pinned = new PinnedVersions(resumeVersion, maxPinned);
+    const model = new SharedLearner(learner, {
+      share: new DeviceShare({ maxFirstTokenMs }),
+      start: nextStart(path),
+      changes: from === undefined ? 0 : Number(versionIn(from.saved.state).split(".")[1]),
+      maxTrainingWaitMs,
+      keptVersions: () => listVersions(path).map((kept) => kept.name),
+      pinned,
+    });
+    closers.push(
+      () => model.dispose(),
+      () => pinned.dispose(),
+    );
+
+    const { config } = recipe;
+    const policyRate = "policyLearningRate" in config ? config.policyLearningRate : config.learningRate;
+    const { learningRate = policyRate } = correctionOptions;
+    const corrections = new Corrections(join(path, "corrections.jsonl"), {
+      ...correctionOptions,
+      learningRate,
+    });
+    closers.push(() => corrections.close());
+    const file = join(path, "episodes.jsonl");
+    const recordedEpisodes = new RecordedEpisodes(file, model);
+    const queue = new EpisodeQueue(file, model, groupSize);
+    const tasks = new Tasks(options.tasks ?? (await tasksOf(environment)), leases);
+    recordedEpisodes.create();
+
+    const trainer = new Trainer(run, controller, {
+      ...{ recipe, environment, model, queue, corrections, guard, reporting, log },
+      runOptions: { progress, description: {}, ...recipe.run },
+    });
+    // A checkpoint exists before an episode is accepted, so that a run with episodes can be resumed.
+    running = false;
+    await trainer.start();
+    closers.push(() => trainer.stop());
+
+    const name = options.name ?? nameOf(recipe);
+    const server = await serve({
+      ...options,
+      ...{ learner: model, name, log, record: file, openLog: join(path, "open.jsonl") },
+      ...(["text", "tool"].includes(environment.actionFormat) && { actionFormat: environment.actionFormat }),
+      maxIdleMs,
+      onRecord(record) {
+        guard.add(record, model.start);
+        tasks.finish(record.task, succeeded(record));
+        queue.add(record);
+      },
+      extend: (extension) => {
+        addEndpoints(extension, {
+          guard,
+          tasks,
+          status: () => ({
+            version: model.version,
+            updates: trainer.updates,
+            episodes_waiting: queue.length,
+            corrections: corrections.size,
+            failure: trainer.failure ?? null,
+            training_share: model.share.trainingShare,
+            first_token_ms_p99: model.share.firstTokenMs ?? null,
+            max_first_token_ms: maxFirstTokenMs,
+            overdue_jobs: model.share.overdue,
+            metrics: guard.quality,
+            tasks: { leased: tasks.leased, expired: tasks.expired, passed_over: tasks.passedOver },
+          }),
+          versions: () => listVersions(path),
+          rollBack: (name) => trainer.rollBack(name),
+          recordedState: (episode, turn) => recordedEpisodes.stateOf(episode, turn),
+          answerIds: (state, answer) => answerIds(model, state, answer),
+          correct(correction) {
+            corrections.add(options.redact ? redacted(correction, options.redact, model) : correction);
+            queue.wake();
+          },
+          async deleteRecorded(episode) {
+            await corrections.remove((correction) => correction.episode === episode);
+            const deleted = await extension.episodes!.deleteRecorded((record) => record.task === episode);
+            if (deleted) trainer.reload();
+            return deleted;
+          },
+        });
+        if (keepMs !== undefined)
+          closers.push(deleteOld(keepMs, extension.episodes!, corrections, trainer, log));
+      },
+    });
+    let closing: Promise<void> | undefined;
+    const close = async (graceMs?: number) => {
+      await server.close(graceMs);
+      await closeAll(closers);
+    };
+    return {
+      url: server.url,
+      run: path,
+      get recorded() {
+        return server.recorded;
+      },
+      get version() {
+        return model.version;
+      },
+      get updates() {
+        return trainer.updates;
+      },
+      close: (graceMs) => (closing ??= close(graceMs)),
+    };
+  } catch (error) {
+    await closeAll(closers);
+    throw error;
+  }
+}
+
+/** Throws ERR_CONFIG unless the given values are above 0. */
+function requireAboveZero(values: Record<string, number | undefined>): void {
+  for (const [name, value] of Object.entries(values))
+    if (value !== undefined && !(value > 0)) throw new NlacError("ERR_CONFIG", `${name} must be above 0.`);
+}
+
+function redacted(correction: Omit<Correction, "id">, redact: Redact, { tokenizer }: SharedLearner) {
+  const ids = (given: readonly number[]) => redactIds(given, redact, tokenizer!);
+  const { prompt, response, text } = correction;
+  return { ...correction, prompt: ids(prompt), response: ids(response), text: redact(text) };
+}
+
+/** How often episodes are looked through for old ones, in milliseconds: at least, and at most. */
+const deletionMs = { least: 60_000, most: 3_600_000 };
+
+/** Deletes episodes and corrections of the age `keepMs`, now and every hour. Returns how to stop it. */
+function deleteOld(
+  keepMs: number,
+  episodes: Episodes,
+  corrections: Corrections,
+  trainer: Trainer,
+  log: (line: string) => void,
+): () => Promise<void> {
+  const remove = async () => {
+    const first = Date.now() - keepMs;
+    try {
+      await corrections.remove(({ time }) => time < first);
+      if (await episodes.deleteRecorded(({ time = 0 }) => time < first)) trainer.reload();
+    } catch (error) {
+      if (!isAborted(error)) log(`old episodes were not deleted: ${(error as Error).message}`);
+    }
+  };
+  let removing = remove();
+  const everyMs = Math.max(deletionMs.least, Math.min(keepMs, deletionMs.most));
+  const timer = setInterval(() => {
+    removing = removing.then(remove);
+  }, everyMs).unref();
+  return async () => {
+    clearInterval(timer);
+    await removing;
+  };
+}
+
+/** Closes in reverse order. All are closed even if one fails. Throws the first failure. */
+async function closeAll(closers: (() => unknown)[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const close of closers.splice(0).reverse()) {
+    try {
+      await close();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
+}
+
+/** The recipe as it is served: without an end. Throws ERR_CONFIG for one that cannot be served. */
+function requireServable(recipe: Recipe): Recipe {
+  const { algorithm, config } = recipe;
+  if (algorithm !== "nlac" && algorithm !== "rft" && algorithm !== "grpo")
+    throw new NlacError("ERR_CONFIG", `Served episodes train NLAC, RFT or GRPO, not ${algorithm}.`);
+  if (config.episodesPerIteration === 0)
+    throw new NlacError("ERR_CONFIG", "config.episodesPerIteration: a served run needs 1 or more.");
+  if ("recorded" in config && config.recorded.length > 0)
+    throw new NlacError("ERR_CONFIG", "config.recorded: a served run has its own recording; leave this out.");
+  config.iterations = endless;
+  config.environmentSteps = 0;
+  recipe.run.samplesPerUpdate = 0;
+  recipe.run.keepCheckpoints = Math.max(recipe.run.keepCheckpoints, keptCheckpoints);
+  return recipe;
+}
+
+/** The recipe's environment. That of recorded episodes gets a task, which is never played. */
+async function openServedEnvironment({ environment: { name, options } }: Recipe): Promise<Environment> {
+  const environment = await openEnvironment(name, options);
+  if (environment.name !== "recorded") return environment;
+  return { ...environment, tasks: async (split) => (split === "train" ? [undefined] : []) };
+}
+
+async function tasksOf(environment: Environment): Promise<readonly unknown[]> {
+  return environment.name === "recorded" ? [] : environment.tasks("train");
+}
+
+function nameOf({ name, model }: Recipe): string {
+  return typeof model === "string" ? basename(resolve(model)).replace(/\.gguf$/, "") : name;
+}

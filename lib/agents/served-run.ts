@@ -1,0 +1,179 @@
+/**
+ * The run of an algorithm whose episodes are served: they come from the recording instead of from
+ * play, checkpoints also have the version, and corrections are imitated between updates. Metrics and
+ * checkpoints are those of the run directory.
+ */
+
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
+import type { Progress } from "../display/progress.ts";
+import { type Trajectory, transitionsOfAll } from "../episodes/trajectory.ts";
+import { onDisk, readJson } from "../files/disk.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { ReplayBuffer } from "../replay/buffer.ts";
+import type { RunDirectory } from "../run/directory.ts";
+import type { DrawsRecord } from "../run/samples.ts";
+import type { Checkpoint, TrainingRun } from "../run/training-run.ts";
+import type { Reporting } from "../sinks/reporting.ts";
+import type { Corrections } from "./corrections.ts";
+import type { EpisodeQueue } from "./episode-queue.ts";
+import type { GuardRails } from "./guard-rails.ts";
+import type { SharedLearner } from "./shared-learner.ts";
+import { type ServedState, savedServed } from "./versions.ts";
+
+export interface ServedRunOptions {
+  directory: RunDirectory;
+  recipe: Recipe;
+  model: SharedLearner;
+  queue: EpisodeQueue;
+  corrections: Corrections;
+  guard: GuardRails;
+  reporting: Reporting;
+  /** How often each correction was imitated. Default: what the checkpoint says. */
+  corrected?: ServedState["corrections"];
+  /** Saves a checkpoint at the first opportunity. */
+  saveFirst: boolean;
+  /** Called before episodes are fetched; may fire the run's signal. */
+  onBoundary: () => void;
+  /** Called after each checkpoint. */
+  onCheckpoint: () => void;
+  /** Called after each update, and when a saved run was restored. */
+  onUpdate: (updates: number) => void;
+}
+
+export class ServedRun implements TrainingRun {
+  readonly signal: AbortSignal;
+  readonly progress: Progress;
+  readonly samplesPerUpdate: number;
+  // Nothing is recorded in detail, and no probes: samples are not recorded at all.
+  readonly detailEvery = 0;
+  readonly tokenBytes = 0;
+  readonly probes = 0;
+  readonly #options: ServedRunOptions;
+  #saveFirst: boolean;
+  #updates = 0;
+
+  constructor(options: ServedRunOptions) {
+    const { signal, progress, samplesPerUpdate } = options.directory;
+    this.signal = signal;
+    this.progress = progress;
+    this.samplesPerUpdate = samplesPerUpdate;
+    this.#options = options;
+    this.#saveFirst = options.saveFirst;
+  }
+
+  nextEpisodes = async (first: number, count: number): Promise<Trajectory[]> => {
+    const { queue, onBoundary } = this.#options;
+    onBoundary();
+    return queue.next(first, count, this.signal, () => this.#imitate());
+  };
+
+  async restore() {
+    const { directory, queue, recipe } = this.#options;
+    const saved = await directory.restore();
+    if (saved === undefined) return undefined;
+    const parsed = savedServed.safeParse(saved.state);
+    if (!parsed.success)
+      throw new NlacError("ERR_CHECKPOINT", `${directory.path} was not made by nlac serve --train.`);
+    const { training, served } = parsed.data;
+    this.#options.corrections.restore(this.#options.corrected ?? served.corrections);
+    const episodes = Number(training.episodes);
+    this.#updates = Number(training.updates);
+    this.#options.onUpdate(this.#updates);
+    const replay =
+      recipe.algorithm === "nlac"
+        ? await this.#matchingReplay(saved.replay, episodes, recipe.config, training)
+        : saved.replay;
+    return { state: training, trajectories: queue.before(episodes, this.signal), replay };
+  }
+
+  metrics(step: number, values: Record<string, number>): void {
+    this.#updates = step;
+    this.#record({ ...values, ...this.#shareMetrics() });
+    this.#options.onUpdate(step);
+  }
+
+  /** The recording has the episode already. */
+  trajectory(trajectory: Trajectory): void {
+    this.#options.reporting.episode(trajectory);
+  }
+
+  /** Texts of clients are not copied into samples. */
+  sample(): void {}
+
+  draws(record: DrawsRecord): void {
+    this.#options.directory.draws(record);
+  }
+
+  probe(): void {}
+
+  async checkpoint({ state, ...checkpoint }: Checkpoint, force: boolean): Promise<void> {
+    if (!this.signal.aborted) await this.#imitate();
+    const { directory, model, corrections, guard, onCheckpoint } = this.#options;
+    // Texts of an update in progress, and scores, could be those of episodes that will be deleted: they
+    // are made again.
+    const { pending: _, scores: __, ...training } = state;
+    const [start, changes] = model.version.split(".").map(Number) as [number, number];
+    const served: ServedState = { start, changes, corrections: corrections.counts, quality: guard.quality };
+    await directory.checkpoint({ ...checkpoint, state: { training, served } }, force || this.#saveFirst);
+    this.#saveFirst = false;
+    onCheckpoint();
+  }
+
+  /** One step on corrections. Returns whether there were any. */
+  async #imitate(): Promise<boolean> {
+    const { corrections, model } = this.#options;
+    const metrics = await corrections.imitate(model);
+    if (metrics === undefined) return false;
+    this.#record(metrics);
+    return true;
+  }
+
+  #record(values: Record<string, number>): void {
+    this.#options.directory.metrics(this.#updates, values);
+    this.#options.reporting.row(this.#updates, values);
+  }
+
+  #shareMetrics(): Record<string, number> {
+    const { share } = this.#options.model;
+    return {
+      "serving/training_share": share.trainingShare,
+      ...(share.firstTokenMs === undefined ? {} : { "serving/first_token_ms_p99": share.firstTokenMs }),
+    };
+  }
+
+  /**
+   * The directory of the replay buffer. If episodes were deleted since the checkpoint, the buffer is
+   * made anew, with equal priorities, and the draw of the update in progress is dropped.
+   */
+  async #matchingReplay(
+    directory: string,
+    episodes: number,
+    config: { replayCapacity: number; priorityExponent: number; importanceExponent: number; seed: number },
+    training: Record<string, unknown>,
+  ): Promise<string> {
+    const { added } = readJson(join(directory, "replay.json"), replayCounts, "ERR_CHECKPOINT");
+    const transitions = () => transitionsOfAll(this.#options.queue.before(episodes, this.signal));
+    let found = 0;
+    for await (const _ of transitions()) found++;
+    if (found === added) return directory;
+    delete training.drawn;
+    const made = join(this.#options.directory.path, "replay-after-deletion");
+    onDisk(made, () => {
+      rmSync(made, { recursive: true, force: true });
+      mkdirSync(made);
+    });
+    const replay = new ReplayBuffer({ ...config, capacity: config.replayCapacity });
+    try {
+      for await (const transition of transitions()) replay.add([transition]);
+      replay.save(made);
+    } finally {
+      replay.dispose();
+    }
+    return made;
+  }
+}
+
+const replayCounts = z.looseObject({ added: z.int().min(0) });

@@ -1,0 +1,255 @@
+/**
+ * Trains a served learner until it is stopped. A failure, a rollback or a deleted episode ends the
+ * algorithm at its last boundary; it then continues from a checkpoint, while requests are served.
+ */
+
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { isAborted, NlacError } from "../base/errors.ts";
+import type { Environment } from "../contract/environment.ts";
+import { Learner } from "../learner/learner.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { baseOf } from "../recipe/run-recipe.ts";
+import { endOf, trainModel } from "../recipe/train-recipe.ts";
+import { checkpointPath, chooseCheckpoint } from "../run/checkpoints.ts";
+import { lockRun, RunDirectory, type RunOptions } from "../run/directory.ts";
+import type { TrainingResult } from "../run/training-run.ts";
+import type { Reporting } from "../sinks/reporting.ts";
+import type { Corrections } from "./corrections.ts";
+import type { EpisodeQueue } from "./episode-queue.ts";
+import type { GuardRails } from "./guard-rails.ts";
+import { ServedRun } from "./served-run.ts";
+import type { SharedLearner } from "./shared-learner.ts";
+import {
+  findVersion,
+  listVersions,
+  nextStart,
+  type ServedState,
+  savedServed,
+  servedStateOf,
+  type Version,
+} from "./versions.ts";
+
+/** Milliseconds before training continues after a failure: at first, and at most. */
+const [firstRetryMs, lastRetryMs] = [1_000, 60_000];
+
+export interface TrainerOptions {
+  recipe: Recipe;
+  environment: Environment;
+  model: SharedLearner;
+  queue: EpisodeQueue;
+  corrections: Corrections;
+  guard: GuardRails;
+  reporting: Reporting;
+  /** Options of the run directory, with which it is opened again. */
+  runOptions: Omit<RunOptions, "signal" | "lock">;
+  log: (line: string) => void;
+}
+
+export class Trainer {
+  readonly #options: TrainerOptions;
+  #run: RunDirectory;
+  #controller: AbortController;
+  #stopping = false;
+  /** The version to go back to, until a checkpoint with its weights is saved. */
+  #rollBackTo: Version | undefined;
+  /** How often each correction was imitated before the version that training went back to. */
+  #corrected: ServedState["corrections"] = {};
+  #updates = 0;
+  #failure: string | undefined;
+  #loop: Promise<void> | undefined;
+  #begun = (): void => {};
+
+  /** @param controller fires the signal of `run` */
+  constructor(run: RunDirectory, controller: AbortController, options: TrainerOptions) {
+    this.#run = run;
+    this.#controller = controller;
+    this.#options = options;
+  }
+
+  get updates(): number {
+    return this.#updates;
+  }
+
+  /** The message of the last failure, while training has not continued since. */
+  get failure(): string | undefined {
+    return this.#failure;
+  }
+
+  /** Starts. Resolves when there is a checkpoint or the first failure was reported. */
+  async start(): Promise<void> {
+    const begun = new Promise<void>((resolve) => {
+      this.#begun = resolve;
+    });
+    this.#loop = this.#train();
+    await begun;
+  }
+
+  /** Stops at the last boundary, saves a checkpoint, and closes the run. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.#controller.abort();
+    await this.#loop;
+  }
+
+  /** Goes back to a kept version. Throws ERR_CHECKPOINT for another name. */
+  rollBack(name: string): Version {
+    const version = findVersion(this.#run.path, name);
+    this.#goBack(version, "it was requested");
+    return version;
+  }
+
+  /** Lets the algorithm forget episodes that were deleted from the recording. */
+  reload(): void {
+    this.#controller.abort();
+    this.#options.queue.reload();
+  }
+
+  #goBack(version: Version, reason: string): void {
+    this.#options.log(`back to version ${version.name}: ${reason}`);
+    this.#rollBackTo = version;
+    // The checkpoint that is saved before must not replace this one.
+    this.#run.spared = [version.checkpoint];
+    this.#controller.abort();
+  }
+
+  async #train(): Promise<void> {
+    const { recipe, environment, model, reporting, log } = this.#options;
+    let target: Version | undefined;
+    for (let retryMs = firstRetryMs; ; ) {
+      const updates = this.#updates;
+      let failed = false;
+      let ending: Parameters<RunDirectory["close"]> = ["stopped"];
+      let result: TrainingResult | undefined;
+      try {
+        model.signal = this.#controller.signal;
+        result = await trainModel(recipe, model, environment, this.#servedRun(target));
+      } catch (error) {
+        // A deletion or a rollback may come while the episodes are read: nothing was trained then.
+        if (!isAborted(error) || !this.#controller.signal.aborted) {
+          failed = true;
+          ending = endOf(error);
+          this.#fail(error);
+        }
+      }
+      try {
+        this.#run.close(...ending);
+      } catch (error) {
+        failed = true;
+        this.#fail(error);
+      }
+      if (this.#stopping && result !== undefined) reporting.ended(result);
+      // Reopens until it works: serving goes on meanwhile.
+      for (;;) {
+        if (this.#stopping) return;
+        if (failed) {
+          retryMs = this.#updates > updates ? firstRetryMs : Math.min(2 * retryMs, lastRetryMs);
+          await sleep(retryMs, undefined, { signal: this.#stopSignal() }).catch(() => undefined);
+          if (this.#stopping) return;
+        }
+        try {
+          target = await this.#reopen(failed);
+          break;
+        } catch (error) {
+          failed = true;
+          this.#fail(error);
+        }
+      }
+      if (this.#stopping) return this.#run.close();
+      log(`training continues with version ${model.version}`);
+    }
+  }
+
+  /** @param target the version that training went back to and that the newest checkpoint is not of */
+  #servedRun(target: Version | undefined): ServedRun {
+    const { recipe, model, queue, corrections, guard, reporting } = this.#options;
+    return new ServedRun({
+      ...{ directory: this.#run, recipe, model, queue, corrections, guard, reporting },
+      saveFirst: target !== undefined,
+      ...(target && { corrected: this.#corrected }),
+      onBoundary: () => this.#check(),
+      onCheckpoint: () => {
+        // Unless another rollback was requested since.
+        if (this.#rollBackTo === target) this.#rollBackTo = undefined;
+        this.#begun();
+      },
+      onUpdate: (updates) => {
+        // A restored run has a checkpoint; of a new one, the first is saved before the first update.
+        this.#begun();
+        this.#updates = updates;
+        this.#failure = undefined;
+      },
+    });
+  }
+
+  /** An algorithm is at a boundary. Goes back to an earlier version if a metric fell too far. */
+  #check(): void {
+    const { guard } = this.#options;
+    if (this.#rollBackTo !== undefined) return;
+    if (Object.keys(guard.quality).length === 0) return;
+    const versions = listVersions(this.#run.path);
+    this.#run.spared = guard.best(versions).map(({ checkpoint }) => checkpoint);
+    const verdict = guard.verdict(versions);
+    if (verdict !== undefined) this.#goBack(verdict.version, verdict.reason);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#failure === undefined) this.#options.reporting.failed(error);
+    this.#failure = error instanceof Error ? error.message : String(error);
+    this.#options.log(`training paused: ${this.#failure}`);
+    this.#begun();
+  }
+
+  /** Fires when the trainer is stopped. */
+  #stopSignal(): AbortSignal {
+    this.#controller = new AbortController();
+    return this.#controller.signal;
+  }
+
+  /**
+   * Opens the run again, with the weights that training continues from: those of the version to go
+   * back to, after a failure those of the newest checkpoint, and else the current ones.
+   *
+   * @returns the version that it went back to, if it did: a checkpoint should be saved soon
+   */
+  async #reopen(failed: boolean): Promise<Version | undefined> {
+    const { recipe, model, guard, runOptions, log } = this.#options;
+    const { path } = this.#run;
+    const lock = lockRun(path);
+    try {
+      const from = await chooseCheckpoint(path, { warn: log });
+      const target = this.#rollBackTo;
+      const weights = target === undefined ? from.path : checkpointPath(path, target.checkpoint);
+      if (target !== undefined) this.#corrected = servedStateOf(path, target.checkpoint).corrections;
+      if (target !== undefined || failed) {
+        const { seed } = recipe.config;
+        const learner = await Learner.resume(join(weights, "learner"), {
+          ...{ ...recipe.learner, seed, base: baseOf(recipe) },
+          verify: target !== undefined,
+        });
+        const changes = Number((target?.name ?? versionIn(from.saved.state)).split(".")[1]);
+        await model.replace(learner, nextStart(path), changes);
+        guard.reset();
+      }
+      this.#controller = new AbortController();
+      const options = { ...runOptions, signal: this.#controller.signal, lock };
+      this.#run = await RunDirectory.resume(path, model, options, from);
+      const wanted = this.#rollBackTo;
+      this.#run.spared = [target, wanted].flatMap((version) => version?.checkpoint ?? []);
+      // Another rollback was requested meanwhile: training stops at once, and goes back again.
+      if (wanted !== target) this.#controller.abort();
+      return target;
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+}
+
+/** The version in a checkpoint's state. Throws ERR_CHECKPOINT for a run that was not served. */
+export function versionIn(state: Record<string, unknown>): string {
+  const parsed = savedServed.safeParse(state);
+  if (!parsed.success)
+    throw new NlacError("ERR_CHECKPOINT", "The checkpoint is not one of nlac serve --train.");
+  return `${parsed.data.served.start}.${parsed.data.served.changes}`;
+}

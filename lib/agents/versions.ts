@@ -1,0 +1,115 @@
+/** The kept versions of a served run: its checkpoints, each with its name and measurements. */
+
+import { existsSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
+import { onDisk, readJson } from "../files/disk.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { checkpointNumbers, checkpointPath, setAsideAfter } from "../run/checkpoints.ts";
+import { requireRun } from "../run/description.ts";
+import { lockRun } from "../run/directory.ts";
+
+/** What a checkpoint of a served run has besides the algorithm's state. */
+export const servedState = z.strictObject({
+  /** Name of the weights: the start of the server, and the weight changes so far. */
+  start: z.int().min(1),
+  changes: z.int().min(0),
+  /** How often each correction was imitated, by its id. */
+  corrections: z.record(z.string(), z.int().min(0)),
+  /** Metrics of the latest episodes, for the guard rails; empty if there were too few. */
+  quality: z.record(z.string(), z.number()),
+});
+
+export type ServedState = z.infer<typeof servedState>;
+
+/** State of a served run's checkpoint. */
+export const savedServed = z.strictObject({
+  training: z.record(z.string(), z.unknown()),
+  served: servedState,
+});
+
+export interface Version {
+  /** The name that answers carry, for example "1.96". */
+  name: string;
+  /** Number of its checkpoint. */
+  checkpoint: number;
+  /** When it was saved, in milliseconds since 1970. */
+  time: number;
+  /** Metrics of the latest episodes before it was saved; empty if there were too few. */
+  quality: Record<string, number>;
+}
+
+/**
+ * The kept versions of a served run, the newest first.
+ * @throws NlacError ERR_RUN for a directory that is no run, ERR_CHECKPOINT for a damaged checkpoint or
+ *   one of a run that was not served; ERR_IO
+ */
+export function listVersions(run: string): Version[] {
+  requireRun(run);
+  return checkpointNumbers(run).map((checkpoint) => {
+    const { start, changes, quality } = servedStateOf(run, checkpoint);
+    const path = stateFileOf(run, checkpoint);
+    const time = onDisk(path, () => statSync(path)).mtimeMs;
+    return { name: `${start}.${changes}`, checkpoint, time, quality };
+  });
+}
+
+/** What a checkpoint of a served run has besides the algorithm's state. Throws ERR_CHECKPOINT, ERR_IO. */
+export function servedStateOf(run: string, checkpoint: number): ServedState {
+  const path = stateFileOf(run, checkpoint);
+  const file = z.looseObject({ state: z.unknown() });
+  const parsed = savedServed.safeParse(readJson(path, file, "ERR_CHECKPOINT").state);
+  if (parsed.success) return parsed.data.served;
+  throw new NlacError(
+    "ERR_CHECKPOINT",
+    `${run} was not made by nlac serve --train: its checkpoints have no version.`,
+  );
+}
+
+function stateFileOf(run: string, checkpoint: number): string {
+  return join(checkpointPath(run, checkpoint), "state.json");
+}
+
+/** The version of this name. Throws ERR_CHECKPOINT that lists the kept ones. */
+export function findVersion(run: string, name: string): Version {
+  const versions = listVersions(run);
+  const found = versions.find((version) => version.name === name);
+  if (found !== undefined) return found;
+  const kept = versions.map((version) => version.name).join(", ");
+  throw new NlacError("ERR_CHECKPOINT", `${run} has no version ${name}. It has: ${kept || "none"}.`);
+}
+
+/**
+ * Makes a version the one from which a stopped server continues. Later checkpoints are renamed to
+ * `….aside`; episodes that they were trained on are trained on again.
+ *
+ * @param name default: the second newest version
+ * @throws NlacError ERR_RUN, also if a server uses the run; ERR_CHECKPOINT; ERR_IO
+ */
+export function rollBackVersion(run: string, name?: string): Version {
+  requireRun(run);
+  const lock = lockRun(run);
+  try {
+    const version = name === undefined ? listVersions(run)[1] : findVersion(run, name);
+    if (version === undefined) throw new NlacError("ERR_CHECKPOINT", `${run} has no earlier version.`);
+    setAsideAfter(run, version.checkpoint);
+    writeAtomically(join(run, "latest"), String(version.checkpoint).padStart(6, "0"));
+    return version;
+  } finally {
+    lock.release();
+  }
+}
+
+const startsFile = z.strictObject({ starts: z.int().min(0) });
+
+/**
+ * Counts the starts of a run's server, durably: names of versions are never used twice, even if a
+ * server is killed and repeats updates. Throws ERR_RUN, ERR_IO.
+ */
+export function nextStart(run: string): number {
+  const path = join(run, "starts.json");
+  const earlier = existsSync(path) ? readJson(path, startsFile, "ERR_RUN").starts : 0;
+  writeAtomically(path, JSON.stringify({ starts: earlier + 1 }));
+  return earlier + 1;
+}

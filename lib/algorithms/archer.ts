@@ -1,0 +1,481 @@
+/**
+ * ArCHer (Zhou et al., "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
+ * 2024), readable top to bottom: an off-policy critic of utterances, and a policy gradient of
+ * tokens. Each iteration plays episodes, stores their transitions (s, a, r, s'), where a is the
+ * whole action of a turn, and takes two kinds of steps on transitions drawn uniformly:
+ *
+ *   J_Q = ½ (Q(s, a) - r - γ V̄(s'))²,   V̄ = 0 after a terminal action
+ *   J_V = ½ (V(s) - Q̄(s, ã))²,          ã ~ π̄(· | s)
+ *   J_π = -Σ_t A(s, ã) log π_θ(ã_t | s, ã_<t),   A(s, ã) = Q(s, ã) - V(s),   ã ~ π_θ(· | s)
+ *
+ * Both critics are one value head on the policy's network, read at two places: V(s) where the
+ * action begins, Q(s, a) after its last token. A bar marks the target network.
+ *
+ * Departures from the paper:
+ * - The critic has a network of its own there, with two heads each for Q and V, of which the smaller
+ *   is used. Here policy and critic share one network and one head. The two losses take steps of
+ *   their own, with their own moments and learning rates.
+ * - The target network is θ at the start of the iteration's updates, a copy per iteration; the paper
+ *   moves an average.
+ * - The baseline that the paper optionally subtracts per token is not implemented.
+ * - A truncated episode is bootstrapped at its end. An episode that failed by a fault is stored
+ *   without its last turn.
+ */
+
+import { z } from "zod";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
+import type { PolicyGradientModel, ScoredText, SurrogateText } from "../model/language-model.ts";
+import { sampledConfig } from "../playing/config.ts";
+import {
+  countersSchema,
+  endIteration,
+  isOver,
+  memoryRun,
+  newCounters,
+  parseState,
+  rollBack,
+  savedNumber,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+import { deviation, mean } from "../statistics/mean.ts";
+import { adamWConfig, trainingConfig } from "../training/config.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
+import { requireTasks } from "../training/requirements.ts";
+import { collectEpisodes, completionMetrics, stepsOf } from "../training/rounds.ts";
+import { actionSample } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
+import { surrogateMetrics } from "../training/surrogate.ts";
+
+const count = z.int().min(1);
+
+/**
+ * Each field: meaning, unit, default and, if there is one, the source. "Authors" is the default of
+ * the paper's published code.
+ */
+export const archerConfig = z.strictObject({
+  ...trainingConfig.shape,
+  /** Episodes collected per iteration. Default 64. Authors: 128. */
+  episodesPerIteration: count.default(64),
+  /** Critic steps per iteration. Default and authors: 50. */
+  criticUpdatesPerIteration: count.default(50),
+  /** Policy steps per iteration, after the critic's. Default and authors: 3. */
+  policyUpdatesPerIteration: count.default(3),
+  /** First iterations, which train only the critic. Default 1. Authors: 20 of 2,000. */
+  criticIterations: z.int().min(0).default(1),
+  /** Transitions per step. Default 64. Authors: 256. */
+  batchSize: count.default(64),
+  /** Capacity of the replay buffer, in transitions. Default and authors: 100,000. */
+  replayCapacity: count.default(100_000),
+  /** γ per turn. Default and authors: 0.95. */
+  discount: z.number().min(0).max(1).default(0.95),
+  /** Learning rate of the critic's steps. Default and authors: 1e-5. */
+  criticLearningRate: z.number().min(0).default(1e-5),
+  /** Learning rate of the policy's steps. Default and authors: 1e-5. */
+  policyLearningRate: z.number().min(0).default(1e-5),
+  ...adamWConfig.shape,
+  ...sampledConfig.shape,
+  /** Softmax temperature at which actions are sampled and scored. Default and authors: 1. */
+  actionTemperature: z.number().gt(0).default(1),
+});
+
+export type ArcherConfig = z.infer<typeof archerConfig>;
+export type ArcherConfigInput = z.input<typeof archerConfig>;
+
+export interface ArcherOptions<Task> {
+  /** A learner made with `heads: "value"`. */
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  config?: ArcherConfigInput;
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** Checkpoint state besides the weights. The replay buffer is restored from the run's episodes. */
+const stateSchema = countersSchema.extend({
+  /** Consecutive skipped steps, per loss. */
+  skipped: z.strictObject({ critic: z.int(), policy: z.int() }),
+  /**
+   * Targets of the iteration's critic steps, under θ before the first of them: per drawn transition
+   * its index, and the targets of Q and V. Absent before they are computed.
+   */
+  targets: z.array(z.tuple([z.int(), savedNumber, savedNumber])).optional(),
+});
+
+type State = z.infer<typeof stateSchema>;
+
+/** State shared by the functions below. */
+interface Training<Task> {
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  replay: Replay;
+  state: State;
+  config: ArcherConfig;
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model`, which has a value head, in place. Returns after `iterations`, or when the run's
+ * signal fires: the state after the last complete collection or update is then checkpointed and
+ * `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration or a learner without a value head,
+ *   ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ */
+export async function trainArcher<Task>(options: ArcherOptions<Task>): Promise<TrainingResult> {
+  const config = checkConfig(archerConfig, options.config);
+  const { model, environment } = options;
+  const run = options.run ?? memoryRun();
+  const tasks = await requireTasks(environment, "train");
+  const replay = new Replay(config.replayCapacity, model.maxPositions);
+  const state = await restore(run, replay);
+  const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () =>
+    run.progress.overall(shareOver(state, config, state.updatesDone / updatesIn(state, config)));
+
+  try {
+    showOverall();
+    // Saves what happened before training, such as a warm-up, in case the first rollouts are
+    // stopped.
+    if (state.episodes === 0) await checkpoint(true);
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      if (!state.collected) {
+        await collect(training);
+        await checkpoint(false);
+      }
+      const updates = updatesIn(state, config);
+      run.progress.phase("update", updates);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < updates && replay.size > 0) {
+        const ofCritic = state.updatesDone < config.criticUpdatesPerIteration;
+        const metrics = ofCritic ? await updateCritic(training) : await updatePolicy(training);
+        await model.dropCaches(); // a resumed run starts with empty caches too
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        const loss = ofCritic ? "critic" : "policy";
+        run.progress.show({ [loss]: metrics[`loss/${loss}`]! });
+        run.progress.advance(state.updatesDone, metrics["tokens/generated"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      endIteration(state);
+      delete state.targets;
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    await rollBack(model, run, error, () => checkpoint(true));
+    return trainingResult(state, true);
+  }
+}
+
+async function restore(run: TrainingRun, replay: Replay): Promise<State> {
+  const saved = await run.restore();
+  if (saved === undefined) return { ...newCounters(), skipped: { critic: 0, policy: 0 } };
+  for await (const trajectory of saved.trajectories) replay.add(trajectory);
+  return parseState(stateSchema, saved.state);
+}
+
+/** Updates of the current iteration. */
+function updatesIn({ iteration }: Pick<State, "iteration">, config: ArcherConfig): number {
+  const { criticUpdatesPerIteration, policyUpdatesPerIteration, criticIterations } = config;
+  return criticUpdatesPerIteration + (iteration < criticIterations ? 0 : policyUpdatesPerIteration);
+}
+
+// -------------------------------------------------------------------------------------- collecting
+
+async function collect<Task>(training: Training<Task>): Promise<void> {
+  const { model, replay, state, run } = training;
+  const started = performance.now();
+  const trajectories = await collectEpisodes(training, state.episodes);
+  for (const trajectory of trajectories) replay.add(trajectory);
+  state.episodes += trajectories.length;
+  state.environmentSteps += stepsOf(trajectories);
+  state.collected = true;
+  run.metrics(state.updates, {
+    ...rolloutMetrics(trajectories),
+    ...completionMetrics(trajectories, model),
+    episodes: state.episodes,
+    environment_steps: state.environmentSteps,
+    "replay/size": replay.size,
+    "time/play": (performance.now() - started) / 1000,
+  });
+}
+
+/** A transition with the prompts of its states. */
+interface Stored {
+  transition: Transition;
+  /** s, as the policy's prompt. */
+  prompt: number[];
+  /** s', likewise; absent if the action was terminal. */
+  next?: number[];
+}
+
+/**
+ * The newest transitions. A draw depends only on its seed and these, so no sampler state is
+ * checkpointed.
+ */
+class Replay {
+  readonly #capacity: number;
+  readonly #maxPositions: number;
+  readonly #stored: Stored[] = [];
+
+  constructor(capacity: number, maxPositions: number) {
+    this.#capacity = capacity;
+    this.#maxPositions = maxPositions;
+  }
+
+  /** Number of transitions stored. */
+  get size(): number {
+    return this.#stored.length;
+  }
+
+  /** Stores the episode's transitions whose values fit into the model's context. */
+  add(trajectory: Trajectory): void {
+    for (const transition of transitionsOf(trajectory)) {
+      const { state, action, observation, terminated } = transition;
+      const prompt = state.prompt();
+      if (prompt.length + action.length >= this.#maxPositions) continue;
+      const stored: Stored = { transition, prompt };
+      if (!terminated) {
+        stored.next = state
+          .fork()
+          .appendGeneration({ tokens: action })
+          .append(...observation)
+          .prompt();
+        if (stored.next.length >= this.#maxPositions) continue;
+      }
+      this.#stored.push(stored);
+    }
+    this.#stored.splice(0, Math.max(0, this.#stored.length - this.#capacity));
+  }
+
+  /** Draws `size` indices uniformly with replacement. */
+  draw(size: number, seed: number): number[] {
+    return Array.from({ length: size }, (_, i) =>
+      Math.floor(uniform(seed, streams.minibatch, i) * this.#stored.length),
+    );
+  }
+
+  get(indices: readonly number[]): Stored[] {
+    return indices.map((index) => this.#stored[index]!);
+  }
+}
+
+// ------------------------------------------------------------------------------------------ values
+
+/** An action in a state: a prompt and the ids of the action. */
+interface Acted {
+  prompt: readonly number[];
+  action: readonly number[];
+}
+
+/**
+ * The text in which the value head is read: V(s) before its first token, Q(s, a) before the token
+ * that is appended to the action. Which token that is does not matter.
+ *
+ * @param weight of both places; all other tokens have weight 0
+ */
+function valuedText(
+  { prompt, action }: Acted,
+  endOfTurn: number,
+  weight = 1,
+): ScoredText & { weight: number[] } {
+  const weights = new Array<number>(action.length + 1).fill(0);
+  weights[0] = weight;
+  weights[action.length] = weight;
+  return { prompt, response: [...action, endOfTurn], weight: weights };
+}
+
+/** V(s) and Q(s, a) under θ. */
+async function valuesOf<Task>(
+  { model, run }: Training<Task>,
+  acted: readonly Acted[],
+): Promise<{ v: number; q: number }[]> {
+  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+  const values = await inGroups(texts, run.signal, (group) => model.values(group));
+  return values.map((read) => ({ v: read[0]!, q: read.at(-1)! }));
+}
+
+/** ã ~ π_θ(· | s) for each prompt; the seed decides. */
+async function sampleActions<Task>(
+  { model, config, run }: Training<Task>,
+  prompts: readonly (readonly number[])[],
+  seed: number,
+): Promise<Acted[]> {
+  const generations = await model.generate(
+    prompts.map((tokens, i) => ({
+      tokens,
+      // Leaves room for the token at which Q is read.
+      maxNewTokens: Math.min(config.maxActionTokens, model.maxPositions - tokens.length - 1),
+      temperature: config.actionTemperature,
+      seed: derivedSeed(seed, streams.attempt, i),
+    })),
+    { signal: run.signal },
+  );
+  return generations.map(({ tokens }, i) => ({ prompt: prompts[i]!, action: tokens }));
+}
+
+// ------------------------------------------------------------------------------------------ critic
+
+/**
+ * Draws the transitions of all critic steps of the iteration, and computes their targets under θ as
+ * it is now: the target network. A transition that is drawn several times has one ã.
+ */
+async function targetsOf<Task>(
+  training: Training<Task>,
+): Promise<{ targets: NonNullable<State["targets"]>; generated: number }> {
+  const { model, replay, state, config, run } = training;
+  const seed = derivedSeed(config.seed, streams.target, state.iteration);
+  const drawn = replay.draw(config.criticUpdatesPerIteration * config.batchSize, seed);
+  const indices = [...new Set(drawn)].sort((a, b) => a - b);
+  const stored = replay.get(indices);
+  const going = stored.flatMap(({ next }, i) => (next === undefined ? [] : [{ next, i }]));
+  const nextTexts = going.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
+  const nextValues = await inGroups(nextTexts, run.signal, (group) => model.values(group));
+  const qTargets = stored.map(({ transition }) => transition.reward);
+  for (const [j, { i }] of going.entries()) qTargets[i]! += config.discount * nextValues[j]![0]!;
+  const acted = await sampleActions(
+    training,
+    stored.map(({ prompt }) => prompt),
+    seed,
+  );
+  const values = await valuesOf(training, acted);
+  const place = new Map(indices.map((index, i) => [index, i]));
+  return {
+    targets: drawn.map((index): [number, number, number] => {
+      const i = place.get(index)!;
+      return [index, qTargets[i]!, values[i]!.q];
+    }),
+    generated: acted.reduce((sum, { action }) => sum + action.length, 0),
+  };
+}
+
+/** One step on J_Q and J_V. */
+async function updateCritic<Task>(training: Training<Task>): Promise<Record<string, number>> {
+  const { model, replay, state, config, run } = training;
+  const started = performance.now();
+  const { targets, generated } =
+    state.targets === undefined ? await targetsOf(training) : { targets: state.targets, generated: 0 };
+  const first = state.updatesDone * config.batchSize;
+  const batch = targets.slice(first, first + config.batchSize);
+  const stored = replay.get(batch.map(([index]) => index));
+  const texts = stored.map(({ transition, prompt }, i): SurrogateText => {
+    const text = valuedText({ prompt, action: transition.action }, model.endOfTurn, 1 / batch.length);
+    const zeros = new Array<number>(text.response.length).fill(0);
+    const returns = [...zeros];
+    [, returns[returns.length - 1], returns[0]] = batch[i]!;
+    // Without advantages the surrogate of the policy is 0, and only the value head's loss is left.
+    return { ...text, oldLogProbs: zeros, advantages: zeros, oldValues: zeros, returns };
+  });
+  const results = await inGroups(texts, run.signal, (group) =>
+    model.tokenSurrogate(group, { value: { coefficient: 1 } }),
+  );
+  const { criticLearningRate } = config;
+  const stepped = await step(training, "critic", criticLearningRate);
+  // Not before: an update that is stopped makes them again, and counts what that generates.
+  state.targets = targets;
+  const q = results.map(({ values }) => values!.at(-1)!);
+  const v = results.map(({ values }) => values![0]!);
+  const errors = q.map((value, i) => value - batch[i]![1]);
+  const spread = deviation(batch.map(([, target]) => target)) ** 2;
+  for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {
+    const facts = { q: q[i]!, qTarget: batch[i]![1], v: v[i]!, vTarget: batch[i]![2] };
+    run.sample(actionSample(model, state.updates, transition, facts));
+  }
+  return {
+    "loss/critic": mean(results.map(({ valueLosses }) => valueLosses!.at(-1)! + valueLosses![0]!)),
+    "loss/q": mean(results.map(({ valueLosses }) => valueLosses!.at(-1)!)),
+    "loss/v": mean(results.map(({ valueLosses }) => valueLosses![0]!)),
+    "q/mean": mean(q),
+    "q/target": mean(batch.map(([, target]) => target)),
+    "q/explained_variance": spread > 0 ? 1 - deviation(errors) ** 2 / spread : Number.NaN,
+    "v/mean": mean(v),
+    ...stepped,
+    "tokens/values": 2 * batch.length,
+    "tokens/gradient": 2 * batch.length,
+    "tokens/generated": generated,
+    "time/critic": (performance.now() - started) / 1000,
+  };
+}
+
+// ------------------------------------------------------------------------------------------ policy
+
+/** One step on J_π. Its random choices depend on (seed, update number) only. */
+async function updatePolicy<Task>(training: Training<Task>): Promise<Record<string, number>> {
+  const { model, replay, state, config, run } = training;
+  const started = performance.now();
+  const seed = derivedSeed(config.seed, streams.attempt, state.updates);
+  const stored = replay.get(replay.draw(config.batchSize, seed));
+  const acted = await sampleActions(
+    training,
+    stored.map(({ prompt }) => prompt),
+    seed,
+  );
+  const values = await valuesOf(training, acted);
+  const advantages = values.map(({ q, v }) => q - v);
+  const plain = acted.map(({ prompt, action }) => ({ prompt, response: action }));
+  const temperature = config.actionTemperature;
+  const current = await inGroups(plain, run.signal, (group) => model.logProbs(group, { temperature }));
+  const texts = plain.map(
+    (text, i): SurrogateText => ({
+      ...text,
+      weight: text.response.map(() => 1 / plain.length),
+      // ã is sampled from θ itself: the ratio is 1, and the gradient that of -A log π.
+      oldLogProbs: current[i]!,
+      advantages: text.response.map(() => advantages[i]!),
+    }),
+  );
+  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, { temperature }));
+  const stepped = await step(training, "policy", config.policyLearningRate);
+  for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {
+    const { trajectory, turn } = transition;
+    run.sample({
+      ...{ update: state.updates, trajectory, turn },
+      texts: {
+        state: model.decode(transition.state.tokens),
+        attempt: model.decode(acted[i]!.action),
+      },
+      facts: { advantage: advantages[i]!, ...values[i]! },
+    });
+  }
+  const { "loss/policy": loss, entropy, "tokens/policy": tokens } = surrogateMetrics(texts, results);
+  return {
+    "loss/policy": loss!,
+    entropy: entropy!,
+    "advantage/mean": mean(advantages),
+    "advantage/std": deviation(advantages),
+    ...stepped,
+    "tokens/policy": tokens!,
+    "tokens/gradient": tokens!,
+    "tokens/generated": acted.reduce((sum, { action }) => sum + action.length, 0),
+    "time/policy": (performance.now() - started) / 1000,
+  };
+}
+
+/** One optimizer step on the gradients of one of the losses. */
+async function step<Task>(
+  { model, config, state, run }: Training<Task>,
+  loss: "critic" | "policy",
+  learningRate: number,
+): Promise<Record<string, number>> {
+  throwIfAborted(run.signal);
+  // Counted per loss, so that good steps of one loss do not hide failures of the other.
+  const counters = { skippedInARow: state.skipped[loss] };
+  const place = stepPlace(state, config, updatesIn(state, config));
+  const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, { moments: loss });
+  state.skipped[loss] = counters.skippedInARow;
+  return Object.fromEntries(Object.entries(taken).map(([name, value]) => [`${name}/${loss}`, value]));
+}

@@ -1,0 +1,266 @@
+/**
+ * Supervised fine-tuning on recorded episodes, readable top to bottom: the policy imitates actions
+ * that another player, a person or an earlier run has taken. It is the warm start of HOPE (the HOPE
+ * paper, appendix C.1) and useful by itself.
+ *
+ *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
+ *
+ * D comes from files of episodes (those of a run, or of `nlac eval --record`, also of a model at a
+ * service), and from the environment's scripted episodes.
+ *
+ * Departures from the paper, on points that it leaves open:
+ * - The loss is averaged over the tokens of an action and then over the batch, as in RFT.
+ * - The last batch of an epoch may be smaller.
+ * - Actions that could not be parsed are never imitated.
+ */
+
+import { z } from "zod";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
+import type { Environment } from "../contract/environment.ts";
+import { isFaulty, succeeded, type Trajectory, transitionsOf } from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { imitatedConfig } from "../playing/config.ts";
+import {
+  countersSchema,
+  endIteration,
+  isOver,
+  memoryRun,
+  newCounters,
+  parseState,
+  rollBack,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
+import { optimizerConfig, trainingConfig } from "../training/config.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
+import { copyRecorded } from "../training/recorded-episodes.ts";
+import { requireDemonstrations, requireForm, requireTasks } from "../training/requirements.ts";
+import { episodesFrom, epochBatch } from "../training/rounds.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
+import { demonstrated } from "../training/warmup.ts";
+
+const count = z.int().min(1);
+
+/** Each field: meaning, unit, default and, if there is one, the source. "Paper" is HOPE's. */
+export const sftConfig = z
+  .strictObject({
+    /** Passes over the data. Default and paper: 3. */
+    epochs: count.default(3),
+    /** Files of recorded episodes, in order. Default none. Paper: games of GPT-4o, 3 a task. */
+    recorded: z.array(z.string().min(1)).default([]),
+    /**
+     * Scripted episodes of the environment per training task that are imitated in addition. Default
+     * 0. Paper: none.
+     */
+    demonstrationsPerTask: z.int().min(0).default(0),
+    /**
+     * Which recorded episodes are imitated: those that succeeded, or all. Default "successes".
+     * Paper: not given.
+     */
+    select: z.enum(["successes", "all"]).default("successes"),
+    /**
+     * With "successes": least reward of an episode that is imitated. Default: the environment says
+     * which succeeded.
+     */
+    successReward: z.number().optional(),
+    /** Actions per step. Default and paper: 64 (4 × 16; Car Dealer 2 × 12). */
+    batchSize: count.default(64),
+    /** When the policy is evaluated, in epochs. Default never. */
+    evaluation: trainingConfig.shape.evaluation,
+    /** Seed of every random choice. Default 0. */
+    seed: trainingConfig.shape.seed,
+    ...optimizerConfig.shape,
+    /** Peak learning rate. Default and paper: 3e-5. */
+    learningRate: z.number().min(0).default(3e-5),
+    /** Default and paper: cosine decay to 0. */
+    schedule: scheduleConfig.prefault({ shape: "cosine" }),
+    ...imitatedConfig.shape,
+    /** Longest text, in tokens; longer ones are left out and counted. Default and paper: 2,048. */
+    maxTokens: count.default(2048),
+  })
+  .refine(({ recorded, demonstrationsPerTask }) => recorded.length > 0 || demonstrationsPerTask > 0, {
+    path: ["recorded"],
+    message: "there is nothing to imitate: name files of `recorded` episodes, or set demonstrationsPerTask",
+  });
+
+export type SftConfig = z.infer<typeof sftConfig>;
+export type SftConfigInput = z.input<typeof sftConfig>;
+
+export interface SftOptions<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  config: SftConfigInput;
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** An action to imitate. */
+interface Example {
+  /** Computed when it is needed: the prompts of an episode share most of their ids. */
+  prompt(): number[];
+  response: readonly number[];
+  trajectory: number;
+  turn: number;
+}
+
+/** State shared by the functions below. `iteration` counts finished epochs. */
+interface Training<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  examples: readonly Example[];
+  state: z.infer<typeof countersSchema>;
+  config: SftConfig & { iterations: number; environmentSteps: number };
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state after
+ * the last complete update is then checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, or if there is nothing to imitate;
+ *   ERR_RUN, ERR_IO for recorded episodes that cannot be read; ERR_NOT_FINITE after
+ *   `maxSkippedSteps` skipped steps.
+ */
+export async function trainSft<Task>(options: SftOptions<Task>): Promise<TrainingResult> {
+  const given = checkConfig(sftConfig, options.config);
+  const config = { ...given, iterations: given.epochs, environmentSteps: 0 };
+  const { model, environment } = options;
+  requireForm(environment, config);
+  const run = options.run ?? memoryRun();
+  const saved = await run.restore();
+  const state = saved === undefined ? newCounters() : parseState(countersSchema, saved.state);
+  const recorded =
+    saved === undefined
+      ? await copyRecorded(run, config.recorded, model, environment)
+      : await episodesFrom(saved.trajectories, 0);
+  const all = [...recordedExamples(recorded, config), ...(await scriptedExamples(options, config))];
+  const examples = all.filter(({ prompt, response }) => prompt().length + response.length <= longest());
+  function longest(): number {
+    return Math.min(config.maxTokens, model.maxPositions);
+  }
+  if (examples.length === 0)
+    throw new NlacError(
+      "ERR_CONFIG",
+      all.length > 0
+        ? `All ${all.length} actions to imitate are longer than maxTokens (${longest()}) with their prompts.`
+        : `None of the ${recorded.length} recorded episodes can be imitated: see \`select\` and \`successReward\`.`,
+    );
+  const training: Training<Task> = { model, environment, examples, state, config, run };
+  const perEpoch = Math.ceil(examples.length / config.batchSize);
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () => run.progress.overall(shareOver(state, config, state.updatesDone / perEpoch));
+
+  try {
+    showOverall();
+    if (saved === undefined) {
+      run.metrics(0, {
+        "data/episodes": recorded.length,
+        "data/actions": examples.length,
+        "data/too_long": all.length - examples.length,
+      });
+      await checkpoint(true);
+    }
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      state.collected = true;
+      run.progress.phase("update", perEpoch);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < perEpoch) {
+        const metrics = await update(training, perEpoch);
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        run.progress.show({ NLL: metrics["loss/nll"] ?? Number.NaN });
+        run.progress.advance(state.updatesDone, metrics["tokens/nll"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      endIteration(state);
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    await rollBack(model, run, error, () => checkpoint(true));
+    return trainingResult(state, true);
+  }
+}
+
+/** The readable actions of the episodes that are imitated. */
+function recordedExamples(
+  trajectories: readonly Trajectory[],
+  { select, successReward }: SftConfig,
+): Example[] {
+  const good = (trajectory: Trajectory) =>
+    select === "all" ||
+    (successReward === undefined ? succeeded(trajectory) : trajectory.reward >= successReward);
+  return trajectories
+    .filter((trajectory) => !isFaulty(trajectory) && good(trajectory))
+    .flatMap((trajectory) =>
+      transitionsOf(trajectory)
+        .filter(({ turn }) => trajectory.turns[turn]!.action !== undefined)
+        .map(({ turn, state, action }) => ({
+          prompt: () => state.prompt(),
+          response: action,
+          trajectory: trajectory.id,
+          turn,
+        })),
+    );
+}
+
+/** The actions of scripted episodes: a function of the seed, so that a resumed run repeats them. */
+async function scriptedExamples<Task>(
+  { model, environment }: SftOptions<Task>,
+  { demonstrationsPerTask, seed }: SftConfig,
+): Promise<Example[]> {
+  if (demonstrationsPerTask === 0) return [];
+  requireDemonstrations(environment);
+  const tasks = await requireTasks(environment, "train");
+  const examples: Example[] = [];
+  for (const [i, task] of tasks.entries()) {
+    for (let j = 0; j < demonstrationsPerTask; j++) {
+      const own = derivedSeed(seed, streams.warmup, i * demonstrationsPerTask + j);
+      const texts = await demonstrated(model, environment, task, own);
+      const actions = texts.filter(({ role }) => role === "attempt");
+      for (const [turn, { prompt, response }] of actions.entries())
+        examples.push({ prompt: () => [...prompt], response, trajectory: -1, turn });
+    }
+  }
+  return examples;
+}
+
+/** One step on a batch. Its random choices depend on (seed, epoch) only. */
+async function update<Task>(training: Training<Task>, perEpoch: number): Promise<Record<string, number>> {
+  const { model, examples, state, config, run } = training;
+  const started = performance.now();
+  const drawn = epochBatch(config, state.iteration, state.updatesDone, examples.length);
+  const batch = drawn.map((i) => examples[i]!);
+  const texts = batch.map(({ prompt, response }) => ({
+    prompt: prompt(),
+    response,
+    weight: 1 / (response.length * batch.length),
+  }));
+  const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(model, config, stepPlace(state, config, perEpoch), state);
+  for (const [i, { trajectory, turn }] of batch.slice(0, run.samplesPerUpdate).entries()) {
+    const { prompt, response } = texts[i]!;
+    const written = { state: model.decode(prompt), action: model.decode(response) };
+    run.sample({ update: state.updates, trajectory, turn, texts: written, facts: { nll: mean(losses[i]!) } });
+  }
+  const tokens = losses.reduce((sum, { length }) => sum + length, 0);
+  return {
+    "loss/nll": mean(losses.map(mean)),
+    epoch: state.iteration + (state.updatesDone + 1) / perEpoch,
+    "tokens/nll": tokens,
+    "tokens/gradient": tokens,
+    ...stepped,
+    "time/update": (performance.now() - started) / 1000,
+  };
+}

@@ -1,0 +1,111 @@
+/** `nlac init`: makes a project with an environment, a recipe and a test, which trains as it is. */
+
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { basename, join, relative, resolve, sep } from "node:path";
+import type { Command } from "commander";
+import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
+import { version } from "../base/version.ts";
+import { onDisk, readJson } from "../files/disk.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { packageRoot } from "../native/paths.ts";
+
+export function registerInit(program: Command): void {
+  program
+    .command("init")
+    .description("make a project: an environment, a recipe that trains in a minute, and a test")
+    .argument("[directory]", "the project's directory; existing files are never changed", ".")
+    .addHelpText(
+      "after",
+      `
+An existing package.json gets the missing scripts and dependencies. If any other
+file of the project exists, it is an error, and nothing is written.
+
+Examples:
+  nlac init my-agent && cd my-agent && npm install && npm run train
+  nlac init`,
+    )
+    .action(init);
+}
+
+/** Files that npm would not publish under their own names. */
+const renamed: Readonly<Record<string, string>> = { gitignore: ".gitignore" };
+
+function init(directory: string): void {
+  const path = resolve(directory);
+  const template = join(packageRoot(), "templates", "project");
+  const name = nameFrom(basename(path));
+  const files = readdirSync(template).map((file) => ({
+    path: join(path, renamed[file] ?? file),
+    text: readFileSync(join(template, file), "utf8").replaceAll("__NAME__", name),
+  }));
+  const present = files.filter((file) => existsSync(file.path)).map((file) => basename(file.path));
+  if (present.length > 0)
+    throw new NlacError(
+      "ERR_IO",
+      `${path} already has ${present.join(", ")}. Name a new directory, or move ${present.length === 1 ? "it" : "them"}.`,
+    );
+  const described = packageOf(join(path, "package.json"), name);
+  onDisk(path, () => mkdirSync(path, { recursive: true }));
+  for (const { path, text } of files) writeAtomically(path, text);
+  writeAtomically(join(path, "package.json"), `${JSON.stringify(described, null, 2)}\n`);
+  const here = relative(process.cwd(), path);
+  console.log(
+    [
+      `Made ${name}: desk.ts (environment), recipe.ts (training) and desk.test.ts.`,
+      "",
+      ...(here === "" ? [] : [`  cd ${here}`]),
+      "  npm install",
+      "  npx nlac setup      # once per machine",
+      "  npm test",
+      "  npm run train       # about a minute on a CPU",
+    ].join("\n"),
+  );
+}
+
+/** A name that npm accepts. */
+function nameFrom(text: string): string {
+  const name = text
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9-]+/g, "-")
+    .replaceAll(/^-+|-+$/g, "");
+  return name === "" ? "agent" : name;
+}
+
+const scripts = {
+  test: "node --import jiti/register desk.test.ts",
+  typecheck: "tsc",
+  check: "nlac env check ./desk.ts",
+  train: "nlac train recipe.ts --run runs/desk",
+};
+
+const packageSchema = z.looseObject({
+  scripts: z.record(z.string(), z.string()).default({}),
+  dependencies: z.record(z.string(), z.string()).default({}),
+  devDependencies: z.record(z.string(), z.string()).default({}),
+});
+
+/** The project's package.json: an existing one, with what it lacks. Throws ERR_CONFIG. */
+function packageOf(path: string, name: string): object {
+  const own = readJson(join(packageRoot(), "package.json"), packageSchema, "ERR_CONFIG");
+  const found = existsSync(path) ? readJson(path, packageSchema, "ERR_CONFIG") : undefined;
+  const { scripts: givenScripts = {}, dependencies = {}, devDependencies = {}, ...rest } = found ?? {};
+  const isInstalled = packageRoot().split(sep).includes("node_modules");
+  // `npm init` writes a test script that only fails.
+  const { test, ...others } = givenScripts;
+  const kept = test === undefined || test.includes("no test specified") ? others : givenScripts;
+  const tools = Object.fromEntries(
+    ["@types/node", "jiti", "typescript"].map((tool) => [
+      tool,
+      own.devDependencies[tool] ?? own.dependencies[tool]!,
+    ]),
+  );
+  return {
+    // "type" decides how the files of an existing package are read; those of the template need none.
+    ...(found === undefined ? { name, version: "0.0.0", private: true, type: "module" } : rest),
+    scripts: { ...scripts, ...kept },
+    // A checkout is not in the registry.
+    dependencies: { nlac: isInstalled ? `^${version}` : `file:${packageRoot()}`, ...dependencies },
+    devDependencies: { ...tools, ...devDependencies },
+  };
+}

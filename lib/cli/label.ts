@@ -1,0 +1,74 @@
+/** `nlac label`: Monte-Carlo values of the actions in a run's episodes, as JSON lines. */
+
+import { join } from "node:path";
+import type { Command } from "commander";
+import { openEnvironment } from "../environments/registry.ts";
+import { readEpisodes } from "../episodes/records.ts";
+import { recipeOf } from "../recipe/run-recipe.ts";
+import { actionValues, unitScale } from "../training/returns.ts";
+import { type ModelFlags, openModel } from "./model.ts";
+import { numberFrom, oneOf, withModelOptions } from "./options.ts";
+
+interface LabelFlags extends ModelFlags {
+  discount?: number;
+  scaling?: "range" | "observed";
+  prefixes: boolean;
+}
+
+export function registerLabel(program: Command): void {
+  withModelOptions(
+    program
+      .command("label")
+      .description("print the mean return of every action in a run's episodes, as JSON lines")
+      .argument("<run>", "a run directory"),
+  )
+    .option("--discount <number>", "discount of rewards per turn (default: the run's, else 1)", numberFrom(0))
+    .option(
+      "--scaling <how>",
+      "scale returns to [0, 1] by the reward range, or by what was observed (default: the run's, else range)",
+      oneOf("range", "observed"),
+    )
+    .option("--no-prefixes", "count a branch only from its own action on")
+    .addHelpText(
+      "after",
+      `
+One line per state and action: the first episode that took the action there and
+its turn, both texts, "value" (the mean return of all episodes that took it),
+"label" (the same, scaled to [0, 1]), "count" (their number) and "branched"
+(whether only branches took it). These are the targets of HOPE's reward model.
+
+Example:
+  nlac label runs/hope-errands > labels.jsonl`,
+    )
+    .action(label);
+}
+
+async function label(run: string, flags: LabelFlags): Promise<void> {
+  const recipe = recipeOf(run);
+  const own = recipe.algorithm === "hope" ? recipe.config : undefined;
+  const { name, options } = recipe.environment;
+  const environment = await openEnvironment(name, options);
+  const { learner } = await openModel(run, flags);
+  try {
+    const discount = flags.discount ?? own?.discount ?? 1;
+    const prefixes = flags.prefixes && (own?.prefixes ?? true);
+    const values = actionValues(readEpisodes(join(run, "trajectories.jsonl"), learner), {
+      discount,
+      prefixes,
+    });
+    const all = values.map(({ value }) => value);
+    const scale = unitScale(flags.scaling ?? own?.scaling ?? "range", environment, all);
+    for (const { trajectory, turn, state, action, value, count, branched } of values)
+      console.log(
+        JSON.stringify({
+          ...{ task: trajectory.task, trajectory: trajectory.id, turn },
+          state: learner.decode(state.prompt()),
+          action: learner.decode(action),
+          ...{ value, label: scale(value), count, branched },
+        }),
+      );
+  } finally {
+    await learner.dispose();
+    await environment.close();
+  }
+}

@@ -1,0 +1,191 @@
+/**
+ * What the page can ask for, by path and query. The server answers with it, and an exported page has
+ * the answers in it.
+ */
+
+import { NlacError } from "../base/errors.ts";
+import type { EpisodeRecord } from "../episodes/records.ts";
+import { compareCurves, curveOf, metricsOf, placesOf } from "./metrics.ts";
+import type { DashRun } from "./run.ts";
+import type { DashRuns } from "./runs.ts";
+import {
+  type Axis,
+  axes,
+  type Comparison,
+  type Draw,
+  type EpisodeList,
+  type EpisodeView,
+  type ProbeList,
+  type SampleSummary,
+  type SampleView,
+  type Versions,
+} from "./types.ts";
+import { episodeView, sampleView } from "./views.ts";
+
+/** Milliseconds that a search of transcripts may take. */
+const searchMs = 2000;
+/** Most episodes and samples in one list, the newest. The page says what is left out. */
+const maxListed = 100_000;
+
+type Query = Readonly<Record<string, string | undefined>>;
+type Answer = (runs: DashRuns, query: Query) => unknown;
+
+const answers: Record<string, Answer> = {
+  runs: (runs) => runs.all.map((run) => run.summary()),
+  config: (runs, query) => runOf(runs, query).recipe,
+  metrics: (runs, query) => metricsOf(runOf(runs, query).metrics.items),
+  compare: (runs, query) => compare(runs, query),
+  episodes: (runs, query) => episodes(runOf(runs, query), maxListed),
+  episode: (runs, query) => episode(runOf(runs, query), numberOf(query, "n")),
+  search: (runs, query) => search(runOf(runs, query), query.q ?? ""),
+  samples: (runs, query) => samples(runOf(runs, query)),
+  sample: (runs, query) => sample(runOf(runs, query), numberOf(query, "n")),
+  history: (runs, query) => history(runOf(runs, query), numberOf(query, "episode"), numberOf(query, "turn")),
+  probes: (runs, query) => probes(runOf(runs, query)),
+  probe: (runs, query) => probe(runOf(runs, query), numberOf(query, "n")),
+};
+
+/** Throws ERR_RUN for a run or record that does not exist, ERR_CONFIG for another bad request. */
+export async function answer(runs: DashRuns, path: string, query: Query): Promise<unknown> {
+  if (!Object.hasOwn(answers, path)) throw new NlacError("ERR_CONFIG", `There is no ${path}.`);
+  return answers[path]!(runs, query);
+}
+
+/** Versions of all runs: the page asks again for what has changed. */
+export function versions(runs: DashRuns): Versions {
+  return Object.fromEntries(runs.all.map((run) => [run.id, run.version()]));
+}
+
+function runOf(runs: DashRuns, { run }: Query): DashRun {
+  return runs.get(run ?? "");
+}
+
+function numberOf(query: Query, name: string): number {
+  const text = query[name] ?? "";
+  const value = Number(text);
+  if (text === "" || !Number.isSafeInteger(value) || value < 0)
+    throw new NlacError("ERR_CONFIG", `${name} must be a whole number.`);
+  return value;
+}
+
+export function episodes(run: DashRun, limit: number): EpisodeList {
+  const all = run.episodes.items;
+  const updates = run.updatesBefore();
+  const [tasks, outcomes] = [new Map<string, number>(), new Map<string, number>()];
+  const place = (names: Map<string, number>, name: string) => {
+    if (!names.has(name)) names.set(name, names.size);
+    return names.get(name)!;
+  };
+  const from = Math.max(0, all.length - limit);
+  const shown = all.slice(from);
+  const columns = {
+    id: shown.map(({ id }) => id),
+    task: shown.map(({ task }) => place(tasks, task)),
+    outcome: shown.map(({ outcome }) => place(outcomes, outcome)),
+    turns: shown.map(({ turns }) => turns),
+    reward: shown.map(({ reward }) => reward),
+    success: shown.map(({ success }) => success),
+    update: updates.slice(from),
+  };
+  return { ...columns, tasks: [...tasks.keys()], outcomes: [...outcomes.keys()], from };
+}
+
+async function episode(run: DashRun, id: number): Promise<EpisodeView> {
+  const record = await run.episode(id);
+  if (record === undefined) throw new NlacError("ERR_RUN", `${run.id} has no episode ${id}.`);
+  return episodeView(record, run.updatesBefore()[run.placeOf(id)!]!);
+}
+
+/** Ids of episodes that contain `text`, and how many of the newest were searched. */
+async function search(run: DashRun, text: string): Promise<{ ids: number[]; searched: number }> {
+  const started = performance.now();
+  const wanted = text.toLowerCase();
+  const ids: number[] = [];
+  let searched = 0;
+  for (let i = run.episodes.items.length - 1; i >= 0; i--) {
+    if (performance.now() - started > searchMs) break;
+    const record = (await run.episodes.record(i)) as EpisodeRecord;
+    const { task, opening = [], turns } = record;
+    const texts = [
+      task,
+      ...opening.map(({ content }) => content),
+      ...turns.flatMap((turn) => [turn.text, ...turn.observation.map(({ content }) => content)]),
+    ];
+    if (texts.some((part) => part.toLowerCase().includes(wanted))) ids.push(record.id);
+    searched++;
+  }
+  return { ids, searched };
+}
+
+export function samples(run: DashRun): SampleSummary[] {
+  return run.samples.items
+    .slice(-maxListed)
+    .map((summary) => ({ ...summary, success: run.succeeded(summary.trajectory) }));
+}
+
+async function sample(run: DashRun, number: number): Promise<SampleView> {
+  const record = await run.sample(number);
+  return sampleView(record, await run.episode(record.trajectory), run.succeeded(record.trajectory));
+}
+
+async function probe(run: DashRun, number: number): Promise<SampleView> {
+  const record = await run.probe(number);
+  return sampleView(record, await run.episode(record.trajectory), run.succeeded(record.trajectory));
+}
+
+/** Every draw of a transition. */
+export function history(run: DashRun, trajectory: number, turn: number): Draw[] {
+  const recorded = new Map(
+    run.samples.items.flatMap((item) =>
+      item.trajectory === trajectory && item.turn === turn ? [[item.update, item.number]] : [],
+    ),
+  );
+  return run.draws.items.flatMap((record) =>
+    record.trajectory.flatMap((id, i) => {
+      if (id !== trajectory || record.turn[i] !== turn) return [];
+      return [
+        {
+          update: record.update,
+          ...{ l1: record.l1[i] ?? null, probability: record.probability[i]!, age: record.age[i]! },
+          ...{ target: record.target[i]!, critique: record.critique[i]! },
+          refinement: record.refinement[i]!,
+          sample: recorded.get(record.update) ?? null,
+        },
+      ];
+    }),
+  );
+}
+
+function probes(run: DashRun): ProbeList {
+  const list: ProbeList["probes"] = [];
+  for (const [number, { probe, trajectory, turn = 0, update, l1, texts }] of run.probes.items.entries()) {
+    list[probe] ??= { trajectory, turn, explained: [] };
+    list[probe].explained.push({ number, update, l1, texts });
+  }
+  return { probes: list };
+}
+
+/** Groups runs that differ in their seeds only. */
+function compare(runs: DashRuns, { metric = "eval/success", axis = "updates", ids }: Query): Comparison {
+  if (!axes.includes(axis as Axis))
+    throw new NlacError("ERR_CONFIG", `axis must be one of ${axes.join(", ")}.`);
+  const chosen = ids === undefined ? undefined : new Set(ids.split("\n"));
+  const groups = new Map<string, { name: string; runs: DashRun[] }>();
+  for (const run of runs.all) {
+    if (chosen !== undefined && !chosen.has(run.id)) continue;
+    const { name, config, ...rest } = run.recipe as { name?: string; config?: Record<string, unknown> };
+    const key = JSON.stringify([name, { ...config, seed: 0 }, rest]);
+    const group = groups.get(key) ?? { name: name ?? run.id, runs: [] };
+    group.runs.push(run);
+    groups.set(key, group);
+  }
+  // Groups of one name are told apart by the id of their first run.
+  const names = [...groups.values()].map(({ name }) => name);
+  return compareCurves(
+    [...groups.values()].map(({ name, runs: members }) => ({
+      name: names.filter((other) => other === name).length > 1 ? `${name} (${members[0]!.id})` : name,
+      runs: members.map((run) => ({ id: run.id, curve: curveOf(placesOf(run.metrics.items), metric) })),
+    })),
+    axis as Axis,
+  );
+}

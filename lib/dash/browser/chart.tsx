@@ -1,0 +1,149 @@
+/** A chart of curves, drawn by uPlot. */
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+
+export interface Line {
+  name: string;
+  /** Place in the palette. */
+  colour: number;
+  x: readonly number[];
+  y: readonly (number | null)[];
+  /** An interval around the line. */
+  low?: readonly number[];
+  high?: readonly number[];
+}
+
+/** Eight colours that differ in hue and lightness (after Okabe and Ito), readable on both grounds. */
+export const palette = [
+  "#0072b2",
+  "#d55e00",
+  "#009e73",
+  "#cc79a7",
+  "#a6761d",
+  "#56b4e9",
+  "#7e57c2",
+  "#757575",
+];
+
+export function colourOf(place: number): string {
+  return palette[place % palette.length]!;
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const scheme = signal(dark.matches);
+dark.addEventListener("change", () => {
+  scheme.value = dark.matches;
+});
+
+interface ChartProps {
+  lines: readonly Line[];
+  height?: number;
+  /** Charts of one key show their cursors at the same place. */
+  group?: string;
+  onCursor?: (x: number | null) => void;
+}
+
+export function Chart({ lines, height = 150, group, onCursor }: ChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const isDark = scheme.value;
+  useEffect(() => {
+    const element = box.current!;
+    let plot: uPlot | undefined;
+    const draw = () => {
+      plot?.destroy();
+      plot = new uPlot(
+        optionsOf(lines, element.clientWidth, height, isDark, group, onCursor),
+        dataOf(lines),
+        element,
+      );
+    };
+    // Drawn once it is in sight: a page may have a hundred charts.
+    const sight = new IntersectionObserver((entries) => {
+      if (plot === undefined && entries.some(({ isIntersecting }) => isIntersecting)) draw();
+    });
+    sight.observe(element);
+    const size = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height }));
+    size.observe(element);
+    return () => {
+      sight.disconnect();
+      size.disconnect();
+      plot?.destroy();
+    };
+  }, [lines, height, isDark, group]);
+  return <div class="chart" ref={box} style={{ minHeight: `${height}px` }} />;
+}
+
+/** All lines on one x axis; where a line has no point, it is continued. */
+function dataOf(lines: readonly Line[]): uPlot.AlignedData {
+  const tables = lines.map(({ x, y, low, high }): uPlot.AlignedData => {
+    const bounds = low && high ? [[...high], [...low]] : [];
+    return [[...x], [...y], ...bounds] as uPlot.AlignedData;
+  });
+  const sorted = tables.filter(([x]) => x.length > 0);
+  if (sorted.length === 0) return [[]];
+  return uPlot.join(
+    tables,
+    tables.map((table) => table.map(() => 2)),
+  );
+}
+
+function optionsOf(
+  lines: readonly Line[],
+  width: number,
+  height: number,
+  isDark: boolean,
+  group: string | undefined,
+  onCursor: ChartProps["onCursor"],
+): uPlot.Options {
+  const [ink, rule] = isDark ? ["#9198a1", "#262c36"] : ["#59636e", "#e7ebef"];
+  const font = "11px system-ui, sans-serif";
+  const axis = { stroke: ink, font, grid: { stroke: rule, width: 1 }, ticks: { show: false } };
+  const series: uPlot.Series[] = [{}];
+  const bands: uPlot.Band[] = [];
+  for (const { name, colour, low } of lines) {
+    const stroke = colourOf(colour);
+    series.push({ label: name, stroke, width: 1.5, spanGaps: true, points: { show: false } });
+    if (low === undefined) continue;
+    const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
+    bands.push({ series: [series.length, series.length + 1], fill: `${stroke}26` });
+    series.push({ ...edge }, { ...edge });
+  }
+  return {
+    ...{ width, height, series, bands },
+    legend: { show: false },
+    padding: [8, 12, 0, 0],
+    scales: { x: { time: false }, y: { range: (_, low, high) => rangeOf(low, high) } },
+    axes: [
+      { ...axis, size: 26, space: 70, values: (_, ticks) => ticks.map(compact) },
+      { ...axis, size: 48, space: 32, values: (_, ticks) => ticks.map(compact) },
+    ],
+    cursor: {
+      y: false,
+      points: { size: 6 },
+      drag: { x: true, y: false },
+      ...(group && { sync: { key: group } }),
+    },
+    hooks: {
+      setCursor: [
+        (plot) => {
+          const at = plot.cursor.idx;
+          onCursor?.(at === null || at === undefined ? null : (plot.data[0][at] ?? null));
+        },
+      ],
+    },
+  };
+}
+
+/** Some space around the values; constant ones are not at the edge of a scale that dwarfs them. */
+function rangeOf(low: number | null, high: number | null): uPlot.Range.MinMax {
+  if (low === null || high === null) return [0, 1];
+  if (low === high) return low === 0 ? [0, 1] : [low - Math.abs(low) / 2, low + Math.abs(low) / 2];
+  return uPlot.rangeNum(low, high, 0.1, true);
+}
+
+function compact(value: number): string {
+  if (Math.abs(value) < 10_000) return String(Number(value.toPrecision(6)));
+  return new Intl.NumberFormat("en", { notation: "compact" }).format(value);
+}

@@ -1,0 +1,222 @@
+/** Transcripts of a run, with filters and a slider over its updates. */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { EpisodeList, EpisodeTurn, EpisodeView } from "../types.ts";
+import { ask, isExported, useAnswer, versions } from "./api.ts";
+import { figure } from "./format.ts";
+import { LongList, Messages, Note, Words } from "./parts.tsx";
+import { change, go, keys, runId, state } from "./state.ts";
+
+const rowHeight = 44;
+const results: Record<string, number> = { succeeded: 1, failed: 0, faulty: -1 };
+
+export function Episodes() {
+  const run = runId.value;
+  const { data, error } = useAnswer<EpisodeList>("episodes", { run }, versions.value[run]);
+  const { result = "", outcome = "", task = "", until = "", turns = "", q = "", n = "" } = state.value;
+  const found = useSearch(run, q);
+  const shown = useMemo(() => {
+    if (data === undefined) return [];
+    const last = until === "" ? Number.POSITIVE_INFINITY : Number(until);
+    const rows: number[] = [];
+    for (let i = data.id.length - 1; i >= 0; i--) {
+      if (data.update[i]! > last) continue;
+      if (result !== "" && data.success[i] !== results[result]) continue;
+      if (outcome !== "" && data.outcomes[data.outcome[i]!] !== outcome) continue;
+      if (task !== "" && data.tasks[data.task[i]!] !== task) continue;
+      if (turns !== "" && data.turns[i] !== Number(turns)) continue;
+      if (found.ids !== undefined && !found.ids.has(data.id[i]!)) continue;
+      rows.push(i);
+    }
+    return rows;
+  }, [data, result, outcome, task, until, turns, found.ids]);
+  const stops = useMemo(() => [...new Set(data?.update ?? [])].sort((a, b) => a - b), [data]);
+  const at = until === "" ? stops.length - 1 : stops.findLastIndex((update) => update <= Number(until));
+  const setStop = (stop: number) =>
+    go({ until: stop >= stops.length - 1 ? "" : String(stops[Math.max(0, stop)]!) });
+  const selected = data === undefined ? -1 : shown.findIndex((i) => String(data.id[i]) === n);
+  useEffect(() => {
+    keys.current = {
+      move: (by) => {
+        const next = shown[selected < 0 ? 0 : selected + by];
+        if (next !== undefined) go({ n: String(data!.id[next]) });
+      },
+      shift: (by) => setStop(at + by),
+    };
+  });
+  if (error !== undefined) return <Note>{error}</Note>;
+  if (data === undefined) return <Note>Reading the episodes …</Note>;
+  const select = (name: string, value: string, all: string, options: readonly string[]) => (
+    <select aria-label={name} value={value} onChange={(event) => go({ [name]: event.currentTarget.value })}>
+      <option value="">{all}</option>
+      {options.map((option) => (
+        <option key={option}>{option}</option>
+      ))}
+    </select>
+  );
+  const lengths = [...new Set(data.turns)].sort((a, b) => a - b);
+  return (
+    <div class={`cols two ${n === "" ? "" : "chosen"}`}>
+      <aside>
+        <div class="filters">
+          <input
+            type="search"
+            placeholder={isExported ? "Search is part of nlac dash" : "Search the transcripts"}
+            aria-label="search"
+            disabled={isExported}
+            value={q}
+            onChange={(event) => go({ q: event.currentTarget.value })}
+          />
+          {select("result", result, "any result", Object.keys(results))}
+          {select("outcome", outcome, "any ending", data.outcomes)}
+          {select("task", task, "any task", data.tasks)}
+          {select("turns", turns, "any length", lengths.map(String))}
+          {stops.length > 1 && (
+            <label class="slider">
+              up to update {figure(stops[at] ?? 0)}
+              <input
+                type="range"
+                min="0"
+                max={stops.length - 1}
+                value={at}
+                aria-label="updates"
+                onInput={(event) => setStop(Number(event.currentTarget.value))}
+              />
+            </label>
+          )}
+          <span class="faint">
+            {figure(shown.length)} of {figure(data.id.length)} episodes
+            {data.from > 0 && `, ${figure(data.from)} earlier ones are left out`}
+            {found.note}
+          </span>
+        </div>
+        <LongList count={shown.length} height={rowHeight} selected={selected}>
+          {(row) => {
+            const i = shown[row]!;
+            const kind = ["failed", "succeeded"][data.success[i]!] ?? "faulty";
+            return (
+              <a
+                key={data.id[i]}
+                class={`row episode ${row === selected ? "on" : ""}`}
+                href={change({ n: String(data.id[i]) })}
+              >
+                <i class={`dot ${kind}`} title={kind} />
+                <b>#{data.id[i]}</b>
+                <span class="task">{data.tasks[data.task[i]!]}</span>
+                <small>
+                  {data.turns[i]} {data.turns[i] === 1 ? "turn" : "turns"} · update {figure(data.update[i])}
+                </small>
+              </a>
+            );
+          }}
+        </LongList>
+      </aside>
+      <article>
+        {n === "" ? <Note>Choose an episode: j and k move.</Note> : <Transcript run={run} id={n} />}
+      </article>
+    </div>
+  );
+}
+
+/** Ids of the episodes that contain the text; undefined without one. */
+function useSearch(run: string, text: string): { ids: Set<number> | undefined; note: string } {
+  const [state, setState] = useState<{ ids: Set<number> | undefined; note: string }>({
+    ids: undefined,
+    note: "",
+  });
+  useEffect(() => {
+    const stop = new AbortController();
+    if (text === "" || isExported) setState({ ids: undefined, note: "" });
+    else
+      ask<{ ids: number[]; searched: number }>("search", { run, q: text }, stop.signal).then(
+        ({ ids, searched }) =>
+          setState({ ids: new Set(ids), note: `; searched the newest ${searched.toLocaleString("en")}` }),
+        () => {},
+      );
+    return () => stop.abort();
+  }, [run, text]);
+  return state;
+}
+
+function Transcript({ run, id }: { run: string; id: string }) {
+  const { data, error } = useAnswer<EpisodeView>("episode", { run, n: id });
+  if (error !== undefined) return <Note>{error}</Note>;
+  if (data === undefined) return <Note>Reading the episode …</Note>;
+  const { task, seed, outcome, reward, success, update, fault, opening, turns } = data;
+  const kind = ["failed", "succeeded"][success] ?? "faulty";
+  return (
+    <>
+      <a class="back" href={change({ n: "" })}>
+        ← all episodes
+      </a>
+      <h2>
+        Episode {data.id} <span class={`badge ${kind}`}>{kind}</span>
+      </h2>
+      <p class="faint">
+        {task} · reward {figure(reward)} · ended by {outcome} · played after {figure(update)} updates · seed{" "}
+        {seed}
+      </p>
+      <Messages messages={opening} open={opening.length} />
+      {turns.map((turn, i) => (
+        <Turn key={i} turn={turn} number={i} run={run} episode={data.id} />
+      ))}
+      {fault !== undefined && (
+        <div class="message fault">
+          <span class="role">{fault.code}</span>
+          <Words text={fault.message} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Turn({
+  turn,
+  number,
+  run,
+  episode,
+}: {
+  turn: EpisodeTurn;
+  number: number;
+  run: string;
+  episode: number;
+}) {
+  const { text, thought, tool, says, malformed, observation, reward } = turn;
+  const link = change({ view: "history", run, episode: String(episode), turn: String(number), n: "" });
+  return (
+    <section class="turn">
+      <h3>
+        Turn {number + 1}
+        {reward !== 0 && <span class="badge">reward {figure(reward)}</span>}
+        <a class="faint" href={link}>
+          history
+        </a>
+      </h3>
+      {thought && (
+        <div class="message agent thought">
+          <span class="role">thought</span>
+          <Words text={thought} />
+        </div>
+      )}
+      {tool && (
+        <div class="message agent">
+          <span class="role">calls {tool.name}</span>
+          <Words text={JSON.stringify(tool.arguments, null, 2)} kind="code" />
+        </div>
+      )}
+      {says !== undefined && (
+        <div class="message agent">
+          <span class="role">says</span>
+          <Words text={says} />
+        </div>
+      )}
+      {malformed !== undefined && (
+        <div class="message fault">
+          <span class="role">unreadable: {malformed}</span>
+          <Words text={text} />
+        </div>
+      )}
+      <Messages messages={observation} open={observation.length} />
+    </section>
+  );
+}

@@ -1,0 +1,87 @@
+/** The state of the page, which is all in its link: `#token=…&view=…&run=…`. */
+
+import { computed, signal } from "@preact/signals";
+import { runs, token } from "./api.ts";
+
+type State = Record<string, string>;
+
+export const state = signal<State>({});
+
+/** Reads the link. */
+export function readLink(): void {
+  const { token: given, ...rest } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  if (given !== undefined) token.value = given;
+  state.value = rest;
+}
+
+/** The link of a state. */
+export function linkOf(next: State): string {
+  const filled = Object.entries(next).filter(([, value]) => value !== "");
+  const secret = token.value === "" ? [] : [["token", token.value]];
+  return `#${new URLSearchParams([...secret, ...filled] as [string, string][])}`;
+}
+
+/** The link of this state with changes; an empty value removes a field. */
+export function change(changes: State): string {
+  return linkOf({ ...state.value, ...changes });
+}
+
+/** Changes the state. A new place in the browser's history only if `isPlace`. */
+export function go(changes: State, isPlace = false): void {
+  const link = change(changes);
+  state.value = Object.fromEntries(
+    Object.entries({ ...state.value, ...changes }).filter(([, value]) => value !== ""),
+  );
+  if (isPlace) history.pushState(null, "", link);
+  else history.replaceState(null, "", link);
+}
+
+export const view = computed(() => state.value.view ?? "overview");
+
+/** Id of the run that is shown: the one in the link, or else the one that was written last. */
+export const runId = computed(() => {
+  const all = runs.value ?? [];
+  const named = all.find(({ id }) => id === state.value.run);
+  return (named ?? [...all].sort((a, b) => (b.updated ?? 0) - (a.updated ?? 0))[0])?.id ?? "";
+});
+
+/** What a list on screen does for the keyboard. */
+export interface Keys {
+  /** j and k: the next or previous entry. */
+  move?: (by: 1 | -1) => void;
+  /** ] and [: the same thing later or earlier. */
+  shift?: (by: 1 | -1) => void;
+}
+
+export const keys: { current: Keys } = { current: {} };
+
+export const said = signal("");
+
+export function listenToKeys(): void {
+  addEventListener("keydown", (event) => {
+    const isTyping = (event.target as HTMLElement).matches("input, select, textarea");
+    if (event.key === "Escape" && isTyping) (event.target as HTMLElement).blur();
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions: Record<string, () => void> = {
+      j: () => keys.current.move?.(1),
+      k: () => keys.current.move?.(-1),
+      "]": () => keys.current.shift?.(1),
+      "[": () => keys.current.shift?.(-1),
+      "/": () => document.querySelector<HTMLInputElement>("input[type=search]")?.focus(),
+      y: () => {
+        void navigator.clipboard?.writeText(location.href).then(() => say("Link copied"));
+      },
+    };
+    const action = actions[event.key];
+    if (action === undefined) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+function say(text: string): void {
+  said.value = text;
+  setTimeout(() => {
+    said.value = "";
+  }, 1500);
+}

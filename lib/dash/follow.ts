@@ -1,0 +1,143 @@
+/**
+ * Follows a record file that another process appends to: reads new records by offset, keeps a short
+ * summary of each, and starts again when the file was truncated, as `--resume` does.
+ */
+
+import { type FileHandle, open } from "node:fs/promises";
+import { NlacError } from "../base/errors.ts";
+import { parseLine } from "../files/records.ts";
+
+/** Bytes per read. Between reads the event loop answers requests. */
+const chunkBytes = 2 ** 20;
+/** Bytes that identify a line: its checksum and the beginning of its record. */
+const headBytes = 64;
+
+interface Head {
+  start: number;
+  bytes: Buffer;
+}
+
+export class RecordFollower<Summary> {
+  /** One per record. */
+  items: Summary[] = [];
+  /** Increases when the file was truncated, and everything before is void. */
+  generation = 0;
+  /** Why reading has stopped, if a record is damaged. */
+  fault: string | undefined;
+  readonly #path: string;
+  readonly #summarize: (record: never, number: number) => Summary;
+  /** Start of each record's line, and of the next one. */
+  #starts: number[] = [0];
+  #first: Head | undefined;
+  #last: Head | undefined;
+  #polling: Promise<boolean> | undefined;
+
+  /** @param summarize throws if the record is not of the expected kind; reading then stops */
+  constructor(path: string, summarize: (record: never, number: number) => Summary) {
+    this.#path = path;
+    this.#summarize = summarize;
+  }
+
+  /** Reads what was appended. Returns whether anything has changed. A missing file has no records. */
+  poll(): Promise<boolean> {
+    this.#polling ??= this.#read().finally(() => {
+      this.#polling = undefined;
+    });
+    return this.#polling;
+  }
+
+  /** Record number `i`. Throws ERR_RUN if it is damaged or was truncated since. */
+  async record(i: number): Promise<unknown> {
+    const [start, end] = [this.#starts[i], this.#starts[i + 1]];
+    if (start === undefined || end === undefined)
+      throw new NlacError("ERR_RUN", `${this.#path} has no record ${i}.`);
+    const file = await open(this.#path, "r");
+    try {
+      const line = await bytesAt(file, start, end - start);
+      return parseLine(line.subarray(0, -1), `${this.#path}: line ${i + 1}`);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async #read(): Promise<boolean> {
+    let file: FileHandle;
+    try {
+      file = await open(this.#path, "r");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      return this.#begun ? this.#restart() : false;
+    }
+    try {
+      const isSame = (await isAt(file, this.#first)) && (await isAt(file, this.#last));
+      const restarted = isSame ? false : this.#restart();
+      if (this.fault !== undefined) return restarted;
+      return (await this.#append(file)) || restarted;
+    } finally {
+      await file.close();
+    }
+  }
+
+  get #begun(): boolean {
+    return this.#first !== undefined || this.fault !== undefined;
+  }
+
+  #restart(): true {
+    this.items = [];
+    this.#starts = [0];
+    this.#first = undefined;
+    this.#last = undefined;
+    this.fault = undefined;
+    this.generation++;
+    return true;
+  }
+
+  async #append(file: FileHandle): Promise<boolean> {
+    const chunk = Buffer.alloc(chunkBytes);
+    let rest: Buffer = Buffer.alloc(0); // a line that continues in the next chunk
+    let at = this.#starts.at(-1)!;
+    let changed = false;
+    for (;;) {
+      const { bytesRead } = await file.read(chunk, 0, chunkBytes, at);
+      if (bytesRead === 0) return changed;
+      at += bytesRead;
+      const bytes = Buffer.concat([rest, chunk.subarray(0, bytesRead)]);
+      let start = 0;
+      for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, start)) {
+        const line = bytes.subarray(start, end);
+        if (!this.#add(line)) return true;
+        changed = true;
+        start = end + 1;
+      }
+      rest = bytes.subarray(start);
+    }
+  }
+
+  /** Whether the line is a record. */
+  #add(line: Buffer): boolean {
+    const number = this.items.length;
+    const start = this.#starts.at(-1)!;
+    try {
+      const record = parseLine(line, `${this.#path}: line ${number + 1}`) as never;
+      this.items.push(this.#summarize(record, number));
+    } catch (error) {
+      this.fault = (error as Error).message;
+    }
+    const head = { start, bytes: Buffer.from(line.subarray(0, headBytes)) };
+    this.#first ??= head;
+    this.#last = head;
+    if (this.fault !== undefined) return false;
+    this.#starts.push(start + line.length + 1);
+    return true;
+  }
+}
+
+async function bytesAt(file: FileHandle, start: number, length: number): Promise<Buffer> {
+  const buffer = Buffer.alloc(length);
+  const { bytesRead } = await file.read(buffer, 0, length, start);
+  return buffer.subarray(0, bytesRead);
+}
+
+async function isAt(file: FileHandle, head: Head | undefined): Promise<boolean> {
+  return head === undefined || (await bytesAt(file, head.start, head.bytes.length)).equals(head.bytes);
+}

@@ -1,0 +1,126 @@
+/** Metrics as curves over updates, environment steps, generated tokens or time. */
+
+import type { MetricsRow } from "../run/directory.ts";
+import { interquartileMean } from "../statistics/few-runs.ts";
+import { bootstrap } from "../statistics/resampling.ts";
+import type { Axis, Comparison, Curve, Metrics } from "./types.ts";
+
+/** Most points of a curve: more than a panel has pixels. */
+const maxPoints = 1000;
+/** Positions at which runs are compared. */
+const gridPoints = 60;
+/** Bootstrap samples of a comparison: few, because it is drawn again whenever a run goes on. */
+const draws = 400;
+
+interface Places {
+  rows: readonly MetricsRow[];
+  x: Record<Axis, number[]>;
+}
+
+/** The position of every row on every axis. */
+export function placesOf(rows: readonly MetricsRow[]): Places {
+  const x: Places["x"] = { updates: [], steps: [], tokens: [], seconds: [] };
+  let steps = 0;
+  let tokens = 0;
+  for (const { step, time, values } of rows) {
+    steps = values.environment_steps ?? steps;
+    tokens += (values["tokens/generated"] ?? 0) + (values["rollout/tokens"] ?? 0);
+    x.updates.push(step);
+    x.steps.push(steps);
+    x.tokens.push(tokens);
+    x.seconds.push(time - rows[0]!.time);
+  }
+  return { rows, x };
+}
+
+/** All metrics. Points of long series are means of consecutive rows, placed at the last of them. */
+export function metricsOf(rows: readonly MetricsRow[]): Metrics {
+  const places = placesOf(rows);
+  const names = new Set(rows.flatMap(({ values }) => Object.keys(values)));
+  const series: Metrics["series"] = {};
+  let bucket = 1;
+  for (const name of [...names].sort()) {
+    const curve = curveOf(places, name);
+    const size = Math.ceil(curve.y.length / maxPoints);
+    bucket = Math.max(bucket, size);
+    series[name] = thinned(curve, size);
+  }
+  return { series, bucket };
+}
+
+export function curveOf({ rows, x }: Places, name: string): Curve {
+  const curve: Curve = { x: { updates: [], steps: [], tokens: [], seconds: [] }, y: [] };
+  for (const [i, { values }] of rows.entries()) {
+    const value = values[name];
+    if (typeof value !== "number") continue;
+    curve.y.push(value);
+    for (const axis of Object.keys(curve.x) as Axis[]) curve.x[axis].push(x[axis][i]!);
+  }
+  return curve;
+}
+
+export function thinned(curve: Curve, size: number): Curve {
+  if (size <= 1) return { x: curve.x, y: curve.y.map(short) };
+  const y: number[] = [];
+  const ends: number[] = [];
+  for (let start = 0; start < curve.y.length; start += size) {
+    const part = curve.y.slice(start, start + size);
+    y.push(short(part.reduce((sum, value) => sum + value, 0) / part.length));
+    ends.push(start + part.length - 1);
+  }
+  const at = (axis: Axis) => ends.map((i) => curve.x[axis][i]!);
+  return {
+    x: { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") },
+    y,
+  };
+}
+
+/** Six digits. */
+function short(value: number): number {
+  return Number(value.toPrecision(6));
+}
+
+/**
+ * Interquartile means over the runs of each group, with bootstrap intervals. A group's curve ends
+ * where the first of its runs does.
+ */
+export function compareCurves(
+  groups: readonly { name: string; runs: readonly { id: string; curve: Curve }[] }[],
+  axis: Axis,
+): Comparison {
+  return {
+    groups: groups.map(({ name, runs }) => {
+      const begun = runs.filter(({ curve }) => curve.y.length > 0);
+      const ids = begun.map(({ id }) => id);
+      if (begun.length === 0) return { name, runs: ids, x: [], mean: [], low: [], high: [] };
+      const start = Math.max(...begun.map(({ curve }) => curve.x[axis][0]!));
+      const end = Math.min(...begun.map(({ curve }) => curve.x[axis].at(-1)!));
+      const count = end > start ? gridPoints : 1;
+      const x = Array.from({ length: count }, (_, i) =>
+        count === 1 ? start : start + ((end - start) * i) / (count - 1),
+      );
+      const values = begun.map(({ curve }) => x.map((at) => valueAt(curve, axis, at)));
+      const intervals = bootstrap(
+        [values],
+        ([drawn]) => x.map((_, i) => interquartileMean(drawn!.map((ofRun) => ofRun[i]!))),
+        { draws },
+      );
+      return {
+        ...{ name, runs: ids, x },
+        mean: intervals.map(({ estimate }) => short(estimate)),
+        low: intervals.map(({ low }) => short(low)),
+        high: intervals.map(({ high }) => short(high)),
+      };
+    }),
+  };
+}
+
+/** Between two points, the value on the line from one to the other. */
+function valueAt({ x, y }: Curve, axis: Axis, at: number): number {
+  const places = x[axis];
+  const next = places.findIndex((place) => place >= at);
+  if (next < 0) return y.at(-1)!;
+  if (next === 0 || places[next] === at) return y[next]!;
+  const [before, after] = [places[next - 1]!, places[next]!];
+  return y[next - 1]! + ((y[next]! - y[next - 1]!) * (at - before)) / (after - before);
+}

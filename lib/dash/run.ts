@@ -1,0 +1,261 @@
+/** One run directory as the dashboard reads it. It only reads, so that it never disturbs training. */
+
+import { existsSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { type EpisodeFigures, figuresOf } from "../episodes/figures.ts";
+import type { EpisodeRecord } from "../episodes/records.ts";
+import { isFaulty } from "../episodes/trajectory.ts";
+import { readDescription } from "../run/description.ts";
+import type { MetricsRow } from "../run/directory.ts";
+import type { DrawsRecord, ProbeRecord, SampleRecord } from "../run/samples.ts";
+import { heartbeatMs, type RunStatus, readStatus } from "../run/status.ts";
+import { endless } from "../run/training-run.ts";
+import { RecordFollower } from "./follow.ts";
+import { curveOf, placesOf, thinned } from "./metrics.ts";
+import type { RunState, RunSummary, SampleSummary } from "./types.ts";
+import { warningsOf } from "./warnings.ts";
+
+/** Points of the small curve of the overview. */
+const overviewPoints = 60;
+/** Length of the texts in lists. */
+const previewLength = 90;
+
+export type EpisodeSummary = Pick<EpisodeFigures, "id" | "task" | "outcome" | "reward" | "turns"> & {
+  success: number;
+};
+
+export type ProbeSummary = Pick<ProbeRecord, "probe" | "trajectory" | "turn" | "update" | "texts"> & {
+  l1: number | null;
+};
+
+export class DashRun {
+  readonly id: string;
+  readonly path: string;
+  readonly metrics: RecordFollower<MetricsRow>;
+  episodes: RecordFollower<EpisodeSummary>;
+  #served = false;
+  readonly samples: RecordFollower<SampleSummary>;
+  readonly draws: RecordFollower<DrawsRecord>;
+  readonly probes: RecordFollower<ProbeSummary>;
+  #description: Record<string, unknown> = {};
+  #status: RunStatus | undefined;
+  #fault: string | undefined;
+  /** Why files could not be read at the last time. */
+  readonly #unread = new Map<RecordFollower<unknown>, string>();
+  /** Index in `episodes` of the latest record of each episode. */
+  readonly #places = new Map<number, number>();
+  #placed = { generation: 0, count: 0 };
+
+  constructor(id: string, path: string) {
+    this.id = id;
+    this.path = path;
+    const follow = <T>(name: string, summarize: (record: never, number: number) => T) =>
+      new RecordFollower(join(path, `${name}.jsonl`), summarize);
+    this.metrics = follow("metrics", (row: MetricsRow) => row);
+    this.episodes = follow("trajectories", episodeSummary);
+    this.samples = follow("samples", sampleSummary);
+    this.draws = follow("draws", (record: DrawsRecord) => record);
+    this.probes = follow("probes", probeSummary);
+  }
+
+  /** Reads what is new in all files. What cannot be read is in the summary's errors. */
+  async poll(): Promise<void> {
+    this.#readDescription();
+    this.#findServed();
+    for (const follower of this.#followers) {
+      try {
+        await follower.poll();
+        this.#unread.delete(follower);
+      } catch (error) {
+        // One file that cannot be read must not hide the others.
+        this.#unread.set(follower, (error as Error).message);
+      }
+    }
+  }
+
+  /** A run of `nlac serve --train` has the episodes of its clients in a separate file. */
+  #findServed(): void {
+    const path = join(this.path, "episodes.jsonl");
+    if (this.#served || !existsSync(path)) return;
+    this.#served = true;
+    this.episodes = new RecordFollower(path, episodeSummary);
+  }
+
+  /** The small ones first. */
+  get #followers(): RecordFollower<unknown>[] {
+    return [this.metrics, this.draws, this.probes, this.samples, this.episodes];
+  }
+
+  get #faults(): string[] {
+    const damaged = this.#followers.flatMap(({ fault }) => fault ?? []);
+    return [...(this.#fault === undefined ? [] : [this.#fault]), ...this.#unread.values(), ...damaged];
+  }
+
+  /** Everything that is shown depends on this text. */
+  version(): string {
+    const { state, heartbeat = 0 } = this.#status ?? {};
+    const files = this.#followers.map(({ generation, items }) => `${generation}.${items.length}`);
+    return [this.state(), state ?? "", heartbeat, ...files, ...this.#faults].join(" ");
+  }
+
+  get recipe(): Record<string, unknown> {
+    return (this.#description.recipe ?? {}) as Record<string, unknown>;
+  }
+
+  /** Index in `episodes` of episode number `id`; undefined if it is not recorded. */
+  placeOf(id: number): number | undefined {
+    const { generation, items } = this.episodes;
+    if (this.#placed.generation !== generation) {
+      this.#places.clear();
+      this.#placed = { generation, count: 0 };
+    }
+    while (this.#placed.count < items.length) {
+      this.#places.set(items[this.#placed.count]!.id, this.#placed.count);
+      this.#placed.count++;
+    }
+    return this.#places.get(id);
+  }
+
+  async episode(id: number): Promise<EpisodeRecord | undefined> {
+    const place = this.placeOf(id);
+    return place === undefined ? undefined : ((await this.episodes.record(place)) as EpisodeRecord);
+  }
+
+  async sample(number: number): Promise<SampleRecord> {
+    return (await this.samples.record(number)) as SampleRecord;
+  }
+
+  async probe(number: number): Promise<ProbeRecord> {
+    return (await this.probes.record(number)) as ProbeRecord;
+  }
+
+  /** Whether an episode succeeded; null if unknown. */
+  succeeded(id: number): boolean | null {
+    const place = this.placeOf(id);
+    const success = place === undefined ? -1 : this.episodes.items[place]!.success;
+    return success < 0 ? null : success === 1;
+  }
+
+  /** Updates before each episode, in the order of `episodes`. */
+  updatesBefore(): number[] {
+    // Each collection logs one row, with the number of episodes after it.
+    const collected = this.metrics.items.flatMap(({ step, values }) =>
+      typeof values.episodes === "number" ? [{ step, episodes: values.episodes }] : [],
+    );
+    const total = this.episodes.items.length;
+    // Episodes recorded before the run come first and are not counted in the rows.
+    const before = this.#recordedBefore(collected.at(-1)?.episodes ?? total);
+    let row = 0;
+    return Array.from({ length: total }, (_, i) => {
+      while (row < collected.length - 1 && collected[row]!.episodes <= i - before) row++;
+      return i < before ? 0 : (collected[row]?.step ?? 0);
+    });
+  }
+
+  #recordedBefore(counted: number): number {
+    const { config } = this.recipe as { config?: { recorded?: unknown[] } };
+    return (config?.recorded?.length ?? 0) > 0 ? Math.max(0, this.episodes.items.length - counted) : 0;
+  }
+
+  state(): RunState {
+    if (this.#status === undefined) return "unknown";
+    const { state, heartbeat } = this.#status;
+    const silent = Date.now() / 1000 - heartbeat;
+    return state === "running" && silent > (heartbeatMs * 6) / 1000 ? "lost" : state;
+  }
+
+  summary(): RunSummary {
+    const { recipe } = this;
+    const config = (recipe.config ?? {}) as Record<string, unknown>;
+    const rows = this.metrics.items;
+    const places = placesOf(rows);
+    const evaluated = curveOf(places, "eval/success");
+    const successMetric = evaluated.y.length > 0 ? "eval/success" : "rollout/success";
+    const success = evaluated.y.length > 0 ? evaluated : curveOf(places, successMetric);
+    const status = this.#status;
+    const state = this.state();
+    const isEndless = config.iterations === endless;
+    const progressed = status === undefined ? 0 : status.fraction - status.fractionAtStart;
+    const left =
+      state === "running" && progressed > 0 && !isEndless
+        ? ((status!.heartbeat - status!.started) / progressed) * (1 - status!.fraction)
+        : null;
+    const error = status?.error && `${status.error.code}: ${status.error.message}`;
+    return {
+      id: this.id,
+      recipe: textOf(recipe.name) || this.id,
+      algorithm: textOf(recipe.algorithm),
+      model: typeof recipe.model === "string" ? recipe.model : "new model",
+      environment: textOf((recipe.environment as { name?: unknown } | undefined)?.name),
+      seed: typeof config.seed === "number" ? config.seed : null,
+      state,
+      started: secondsOf(this.#description.started) ?? rows[0]?.time ?? null,
+      updated: Math.max(status?.heartbeat ?? 0, rows.at(-1)?.time ?? 0) || null,
+      ...{ phase: status?.phase ?? "", done: status?.done ?? 0, total: status?.total ?? 0 },
+      ...{ fraction: isEndless ? null : (status?.fraction ?? null), left },
+      iteration: rows.filter(({ values }) => values.episodes !== undefined).length,
+      iterations: typeof config.iterations === "number" && !isEndless ? config.iterations : null,
+      updates: rows.at(-1)?.step ?? 0,
+      episodes: this.episodes.items.length,
+      samples: this.samples.items.length,
+      probes: this.probes.items.length,
+      success: success.y.at(-1) ?? null,
+      successMetric,
+      curve: thinned(success, Math.ceil(success.y.length / overviewPoints)),
+      warnings: warningsOf((metric) => curveOf(places, metric).y),
+      errors: [...(error === undefined ? [] : [error]), ...this.#faults],
+    };
+  }
+
+  #readDescription(): void {
+    try {
+      this.#status = readStatus(this.path);
+      if (this.#description.id === undefined) this.#description = readDescription(this.path);
+      this.#fault = undefined;
+    } catch (error) {
+      this.#fault = (error as Error).message;
+    }
+  }
+}
+
+/** Whether a directory is a run. */
+export function isRun(path: string): boolean {
+  return existsSync(join(path, "run.json")) && statSync(path).isDirectory();
+}
+
+function episodeSummary(record: EpisodeRecord): EpisodeSummary {
+  const { id, task, outcome, reward, turns, success } = figuresOf(record);
+  return { id, task, outcome, reward, turns, success: isFaulty(record) ? -1 : Number(success) };
+}
+
+function sampleSummary(record: SampleRecord, number: number): SampleSummary {
+  const { update, trajectory, turn = null, texts, facts, parsed = {}, tokens } = record;
+  const figure = (name: string) => (typeof facts[name] === "number" ? (facts[name] as number) : null);
+  const shown = texts.target ?? texts.episode ?? texts.action ?? "";
+  const critiques = Object.keys(parsed).filter((role) => role.startsWith("critique"));
+  return {
+    ...{ number, update, trajectory, turn, l1: figure("l1"), l2: figure("l2") },
+    preview: shown.replace(/\s+/g, " ").trim().slice(0, previewLength),
+    target: parsed.target?.yes ?? null,
+    critique: parsed[critiques.at(-1) ?? ""]?.yes ?? null,
+    changed: typeof facts.changed === "boolean" ? facts.changed : null,
+    dropped: [facts.targetDropped, facts.refinementDropped].filter(Boolean).join("; "),
+    unreadable: Object.values(parsed).some(({ ok }) => !ok),
+    success: null,
+    detailed: tokens?.target?.best !== undefined,
+  };
+}
+
+function probeSummary(record: ProbeRecord): ProbeSummary {
+  const { probe, trajectory, turn, update, texts, facts } = record;
+  return { probe, trajectory, turn, update, texts, l1: typeof facts.l1 === "number" ? facts.l1 : null };
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+function secondsOf(date: unknown): number | undefined {
+  const milliseconds = typeof date === "string" ? Date.parse(date) : Number.NaN;
+  return Number.isNaN(milliseconds) ? undefined : milliseconds / 1000;
+}

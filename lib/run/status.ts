@@ -1,0 +1,119 @@
+/**
+ * status.json: whether a run is running, finished, stopped or failed, and how far it is. Rewritten
+ * every few seconds while it runs, so that a reader knows when its process has ended.
+ */
+
+import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import type { Progress } from "../display/progress.ts";
+import { readJson } from "../files/disk.ts";
+
+export const runStatus = z.strictObject({
+  state: z.enum(["running", "finished", "stopped", "failed"]),
+  /** Seconds since 1970: when this process began, and when it wrote last. */
+  started: z.number(),
+  heartbeat: z.number(),
+  /** What it does, and how many of how many steps are done. */
+  phase: z.string(),
+  done: z.number(),
+  total: z.number(),
+  /** Share of the training that is done, 0 to 1, and what it was when this process began. */
+  fraction: z.number(),
+  fractionAtStart: z.number(),
+  /** Why it failed. */
+  error: z.strictObject({ code: z.string(), message: z.string() }).optional(),
+});
+
+export type RunStatus = z.infer<typeof runStatus>;
+
+/** Milliseconds between two writes while nothing changes. */
+export const heartbeatMs = 5000;
+
+/** Undefined for a run of an earlier version. Throws ERR_RUN for a damaged file. */
+export function readStatus(run: string): RunStatus | undefined {
+  const path = join(run, "status.json");
+  return existsSync(path) ? readJson(path, runStatus, "ERR_RUN") : undefined;
+}
+
+/** Writes status.json from the calls of a progress display, and passes all of them on to it. */
+export class StatusWriter implements Progress {
+  readonly #path: string;
+  readonly #shown: Progress;
+  readonly #status: RunStatus;
+  readonly #clock: NodeJS.Timeout;
+  #written = 0;
+  #hasFraction = false;
+
+  constructor(run: string, shown: Progress) {
+    this.#path = join(run, "status.json");
+    this.#shown = shown;
+    const now = Date.now() / 1000;
+    this.#status = {
+      ...{ state: "running", started: now, heartbeat: now, phase: "", done: 0, total: 0 },
+      ...{ fraction: 0, fractionAtStart: 0 },
+    };
+    this.#write();
+    this.#clock = setInterval(() => this.#write(), heartbeatMs).unref();
+  }
+
+  phase(name: string, total: number): void {
+    Object.assign(this.#status, { phase: name, total, done: 0 });
+    this.#shown.phase(name, total);
+    this.#soon();
+  }
+
+  advance(done: number, tokens?: number): void {
+    this.#status.done = done;
+    this.#shown.advance(done, tokens);
+    this.#soon();
+  }
+
+  show(figures: Record<string, number>): void {
+    this.#shown.show(figures);
+  }
+
+  hide(name: string): void {
+    this.#shown.hide?.(name);
+  }
+
+  iteration(number: number, total?: number): void {
+    this.#shown.iteration?.(number, total);
+  }
+
+  overall(fraction: number): void {
+    if (!this.#hasFraction) this.#status.fractionAtStart = fraction;
+    this.#hasFraction = true;
+    this.#status.fraction = fraction;
+    this.#shown.overall(fraction);
+  }
+
+  /** Writes how the run ended, and stops. */
+  end(state: Exclude<RunStatus["state"], "running">, error?: RunStatus["error"]): void {
+    clearInterval(this.#clock);
+    if (this.#status.state !== "running") return;
+    Object.assign(this.#status, { state, ...(error && { error }) });
+    this.#write();
+  }
+
+  /** At most one write a second. */
+  #soon(): void {
+    if (Date.now() - this.#written >= 1000) this.#write();
+  }
+
+  /**
+   * Not synced: nothing depends on it, and the next process of the run writes it again. A full disk
+   * must not end the training, whose records report it.
+   */
+  #write(): void {
+    this.#written = Date.now();
+    this.#status.heartbeat = this.#written / 1000;
+    const partial = `${this.#path}.partial`;
+    try {
+      writeFileSync(partial, `${JSON.stringify(this.#status)}\n`);
+      renameSync(partial, this.#path);
+    } catch {
+      rmSync(partial, { force: true });
+    }
+  }
+}

@@ -1,0 +1,58 @@
+/** API keys, and what each may do. */
+
+import { createHash, timingSafeEqual } from "node:crypto";
+import { RequestError } from "./protocol.ts";
+
+/**
+ * "ask": models and completions. "reward": rewards, corrections and tasks of episodes. "train": the
+ * state of the training, versions, metrics, and the deletion of episodes.
+ */
+export type Scope = "ask" | "reward" | "train";
+
+export const scopes = ["ask", "reward", "train"] as const satisfies readonly Scope[];
+
+/** The scope that a request needs. */
+export function scopeOf(path: string, method: string): Scope {
+  if (/^\/v1\/(episodes|tasks)\//.test(path)) return method === "DELETE" ? "train" : "reward";
+  return /^\/v1\/(training|versions|metrics)(\/|$)/.test(path) ? "train" : "ask";
+}
+
+/**
+ * Throws a RequestError of status 401 unless the key is known, or 403 if it lacks the scope. Without
+ * any keys, everything is allowed.
+ *
+ * @param authorization the header of the request
+ * @param all the key that may do everything
+ */
+export function requireScope(
+  authorization: string | undefined,
+  scope: Scope,
+  all: string | undefined,
+  keys: Readonly<Record<string, readonly Scope[]>> = {},
+): void {
+  const known: [string, readonly Scope[]][] = Object.entries(keys);
+  if (all !== undefined) known.push([all, scopes]);
+  if (known.length === 0) return;
+  // Every key is compared, so that the time does not tell which one matched.
+  const matching = known.filter(([key]) => sameSecret(authorization, `Bearer ${key}`));
+  if (matching.length === 0)
+    throw new RequestError(
+      401,
+      "invalid_request_error",
+      "The API key is missing or wrong.",
+      "invalid_api_key",
+    );
+  if (matching.some(([, allowed]) => allowed.includes(scope))) return;
+  throw new RequestError(
+    403,
+    "invalid_request_error",
+    `This API key lacks the scope ${scope}.`,
+    "missing_scope",
+  );
+}
+
+/** Compares in constant time. */
+function sameSecret(given: string | undefined, wanted: string): boolean {
+  const hash = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(hash(given ?? ""), hash(wanted));
+}

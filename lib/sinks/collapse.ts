@@ -1,0 +1,61 @@
+/**
+ * Detects a training that has collapsed, from its rows of metrics, so that it can be reported
+ * before its end. Each kind is reported once.
+ */
+
+import { mean } from "../statistics/mean.ts";
+
+/** Rows that are averaged. */
+const window = 5;
+/** The best average success below which a fall is not a collapse, and the share of it that is. */
+const leastSuccess = 0.2;
+const lostShare = 0.25;
+/** Share of readable actions: from above the first number to below the second. */
+const readable = 0.8;
+const unreadable = 0.4;
+
+export class CollapseDetector {
+  readonly #watched = [
+    new Fall("eval/success", "success in evaluations", { least: leastSuccess, share: lostShare }),
+    new Fall("rollout/success", "success of training episodes", { least: leastSuccess, share: lostShare }),
+    new Fall("parse/action", "the share of readable actions", {
+      least: readable,
+      share: unreadable / readable,
+    }),
+  ];
+
+  /** A sentence if the run has collapsed with this row. */
+  row(values: Readonly<Record<string, number>>): string | undefined {
+    return this.#watched.map((fall) => fall.row(values)).find((message) => message !== undefined);
+  }
+}
+
+/** A metric whose average over the last rows falls far below its best average. */
+class Fall {
+  readonly #latest: number[] = [];
+  #best = Number.NEGATIVE_INFINITY;
+  #reported = false;
+  readonly #metric: string;
+  readonly #label: string;
+  readonly #limits: { least: number; share: number };
+
+  constructor(metric: string, label: string, limits: { least: number; share: number }) {
+    this.#metric = metric;
+    this.#label = label;
+    this.#limits = limits;
+  }
+
+  row(values: Readonly<Record<string, number>>): string | undefined {
+    const value = values[this.#metric];
+    if (value === undefined || !Number.isFinite(value)) return undefined;
+    this.#latest.push(value);
+    if (this.#latest.length > window) this.#latest.shift();
+    if (this.#latest.length < window) return undefined;
+    const now = mean(this.#latest);
+    this.#best = Math.max(this.#best, now);
+    const { least, share } = this.#limits;
+    if (this.#reported || this.#best < least || now > share * this.#best) return undefined;
+    this.#reported = true;
+    return `${this.#label} fell from ${this.#best.toFixed(2)} to ${now.toFixed(2)} (means of ${window} rows)`;
+  }
+}

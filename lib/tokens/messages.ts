@@ -1,0 +1,57 @@
+/** Messages as a chat template sees them: checked, measured, and with their texts replaced. */
+
+import { NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
+import type { Message } from "../contract/environment.ts";
+
+/** The roles that a message may have. */
+export const roles: ReadonlySet<string> = new Set(["system", "user", "assistant", "tool"]);
+
+/** A message as the template sees it. */
+export interface Turn {
+  role: Message["role"];
+  content: string;
+  tool_calls?: readonly object[];
+}
+
+/** The role and content of each message. Throws ERR_VALUE if one is missing. */
+export function checkMessages(messages: readonly Message[]): Turn[] {
+  if (!Array.isArray(messages)) {
+    throw new NlacError("ERR_VALUE", `The messages must be an array; they are ${shown(messages)}.`);
+  }
+  return (messages as readonly (Partial<Message> | null)[]).map((message, i) => {
+    const { role, content } = message ?? {};
+    if (role === undefined || !roles.has(role)) {
+      throw new NlacError("ERR_VALUE", `messages[${i}]: there is no role ${shown(role)}.`);
+    }
+    if (typeof content !== "string") {
+      throw new NlacError("ERR_VALUE", `messages[${i}].content must be a string; it is ${shown(content)}.`);
+    }
+    return { role, content };
+  });
+}
+
+/** Characters of all strings in `value`, and 64 for each of its parts. */
+export function sizeOf(value: unknown): number {
+  if (typeof value === "string") return 64 + value.length;
+  if (typeof value !== "object" || value === null) return 64;
+  return Object.entries(value).reduce((sum, [key, item]) => sum + key.length + sizeOf(item), 64);
+}
+
+/** `value` with `change` applied to every string in it, keys included. */
+export function mapTexts(value: unknown, change: (text: string) => string): unknown {
+  if (typeof value === "string") return change(value);
+  if (Array.isArray(value)) return value.map((item) => mapTexts(item, change));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [change(key), mapTexts(item, change)]),
+  );
+}
+
+/** Calls `visit` with every string in `value`, keys included. */
+export function forEachText(value: unknown, visit: (text: string) => void): void {
+  mapTexts(value, (text) => {
+    visit(text);
+    return text;
+  });
+}

@@ -1,0 +1,218 @@
+/**
+ * Records of NLAC's updates: which transitions were drawn, and some samples with their figures per
+ * token. Most figures are by-products of the update. What needs further computing is recorded every
+ * `detailEvery` updates only. Recording changes nothing that is trained.
+ */
+
+import { derivedSeed, permutation, streams } from "../base/random.ts";
+import type { Transition } from "../episodes/trajectory.ts";
+import { halvesToBase64 } from "../files/half-floats.ts";
+import type { DistilledText, LanguageModel } from "../model/language-model.ts";
+import type { ReplaySample } from "../replay/buffer.ts";
+import type { Refinement } from "../roles/refinements.ts";
+import type { RolesConfig } from "../roles/role-writer.ts";
+import type { Target } from "../roles/targets.ts";
+import type { DrawsRecord, SampleRecord } from "../run/samples.ts";
+import type { TrainingRun } from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
+import { sampleRecord } from "./sample-records.ts";
+import { bestTokens, piecesOf, targetTokens } from "./token-records.ts";
+
+/** What an update drew and generated; every list has one entry per draw. */
+export interface UpdateParts {
+  update: number;
+  transitions: readonly Transition[];
+  targets: readonly Target[];
+  refinements: readonly Refinement[];
+  /** L1 per token in nats; undefined without a target. */
+  losses: readonly (Float32Array | undefined)[];
+}
+
+/** A sample that waits for its L2. */
+export interface PendingSample {
+  record: SampleRecord;
+  /** Index of its text among those of the policy's step. */
+  kept?: number | undefined;
+}
+
+/** The records of an update between its two steps. As JSON, because a checkpoint may lie there too. */
+export interface PendingRecords {
+  draws: DrawsRecord;
+  samples: PendingSample[];
+}
+
+interface Recording<Run> {
+  model: LanguageModel;
+  config: RolesConfig;
+  run: Run;
+}
+
+/**
+ * The records of an update, which `writeRecords` completes after its last step: an update that is
+ * stopped before is repeated, and must not be recorded twice. Call it before a step on the losses:
+ * it computes with the θ that they were computed with.
+ *
+ * @param episodes number of the run's episodes so far, from which ages are computed
+ */
+export async function prepareRecords(
+  recording: Recording<TrainingRun>,
+  parts: UpdateParts,
+  draw: ReplaySample,
+  episodes: number,
+): Promise<PendingRecords> {
+  const { run, config } = recording;
+  const { update, transitions, targets, refinements, losses } = parts;
+  const l1 = losses.map((loss) => loss && mean(loss));
+  const draws = {
+    update,
+    trajectory: transitions.map(({ trajectory }) => trajectory),
+    turn: transitions.map(({ turn }) => turn),
+    l1: l1.map((value) => (Number.isFinite(value) ? short(value!) : null)),
+    probability: draw.probabilities.map(short),
+    age: transitions.map(({ trajectory }) => episodes - 1 - trajectory),
+    target: targets.map(({ parsed, dropped }) => verdict(parsed?.yes, dropped)),
+    critique: refinements.map(({ judgements }) => verdict(judgements.at(-1)?.yes)),
+    refinement: refinements.map(changeOf),
+  };
+  const picked = pickSamples(l1, run.samplesPerUpdate, derivedSeed(config.seed, streams.recording, update));
+  const isDetailed = run.detailEvery > 0 && update % run.detailEvery === 0;
+  const best = isDetailed ? picked.slice(0, 1) : [];
+  const records = await explain(recording, parts, picked, isDetailed, best);
+  const kept = refinements.flatMap(({ text }, i) => (text === undefined ? [] : [i]));
+  const samples = records.map((record, k): PendingSample => {
+    const i = picked[k]!;
+    record.facts.probability = short(draw.probabilities[i]!);
+    record.facts.age = episodes - 1 - transitions[i]!.trajectory;
+    const at = kept.indexOf(i);
+    return at < 0 ? { record } : { record, kept: at };
+  });
+  return { draws, samples };
+}
+
+/** Records an update with the losses of its refinements. `records` lack in checkpoints of earlier versions. */
+export function writeRecords(
+  training: { model: Pick<LanguageModel, "decode">; run: TrainingRun },
+  records: PendingRecords | undefined,
+  texts: readonly { response: readonly number[] }[],
+  losses: readonly Float32Array[],
+): void {
+  if (records === undefined) return;
+  training.run.draws(records.draws);
+  recordSamples(training, records.samples, texts, losses);
+}
+
+/**
+ * The samples to record: half of them those of highest L1, the highest first, and the others at
+ * random.
+ */
+export function pickSamples(l1: readonly (number | undefined)[], count: number, seed: number): number[] {
+  const ordered = l1
+    .map((value, i) => ({ i, value: Number.isFinite(value) ? value! : Number.NEGATIVE_INFINITY }))
+    .sort((a, b) => b.value - a.value || a.i - b.i)
+    .map(({ i }) => i);
+  const highest = ordered.slice(0, Math.ceil(count / 2));
+  const others = permutation(l1.length, seed, streams.recording).filter((i) => !highest.includes(i));
+  return [...highest, ...others.slice(0, count - highest.length)];
+}
+
+/**
+ * Samples number `picked` with their figures per token.
+ *
+ * @param detailed adds the critic on the stored action, and log probabilities under θ
+ * @param best samples to add the most probable tokens to
+ */
+export async function explain(
+  { model, config, run }: Recording<Pick<TrainingRun, "signal" | "tokenBytes">>,
+  { update, transitions, targets, refinements, losses }: UpdateParts,
+  picked: readonly number[],
+  detailed: boolean,
+  best: readonly number[] = [],
+): Promise<SampleRecord[]> {
+  const { signal } = run;
+  const taught = picked.filter((i) => targets[i]!.text !== undefined && losses[i] !== undefined);
+  const textOf = (i: number): DistilledText => targets[i]!.text!;
+  const scored = detailed
+    ? await model.logProbs(taught.map((i) => ({ prompt: textOf(i).student, response: textOf(i).response })))
+    : [];
+  const critics =
+    detailed && taught.length > 0
+      ? await model.generate(
+          taught.map((i, k) => ({
+            tokens: textOf(i).student,
+            maxNewTokens: Math.min(config.maxCriticTokens, model.maxPositions - textOf(i).student.length),
+            temperature: config.criticTemperature,
+            seed: derivedSeed(derivedSeed(config.seed, streams.recording, update), streams.recording, k),
+          })),
+          { signal },
+        )
+      : [];
+  const bestOf = best.filter((i) => taught.includes(i));
+  const likely = bestOf.length > 0 ? await bestTokens(model, bestOf.map(textOf), { signal }) : [];
+  let bytes = run.tokenBytes;
+  return picked.map((i) => {
+    const loss = losses[i];
+    const target = targets[i]!;
+    const l1 = loss && mean(loss);
+    const record = sampleRecord(update, transitions[i]!, target, refinements[i]!, l1);
+    if (target.text === undefined || loss === undefined) return record;
+    const k = taught.indexOf(i);
+    if (critics[k] !== undefined) record.texts.critic = critics[k].text;
+    const { response } = target.text;
+    // A corrected thought makes the response another text than the generation.
+    const isGenerated = target.target?.tokens.length === response.length;
+    const tokens = targetTokens(model, response, loss, {
+      online: scored[k],
+      target: isGenerated ? target.target!.logProbs : undefined,
+    });
+    const words = likely[bestOf.indexOf(i)];
+    if (words !== undefined) tokens.best = words;
+    const size = JSON.stringify(tokens).length;
+    if (size <= bytes) {
+      record.tokens = { target: tokens };
+      bytes -= size;
+    }
+    return record;
+  });
+}
+
+/** Adds L2, and the refinement's figures per token, to samples, and records them. */
+export function recordSamples(
+  { model, run }: { model: Pick<LanguageModel, "decode">; run: Pick<TrainingRun, "tokenBytes" | "sample"> },
+  samples: readonly PendingSample[],
+  texts: readonly { response: readonly number[] }[],
+  losses: readonly Float32Array[],
+): void {
+  const used = samples.map(({ record }) => (record.tokens ? JSON.stringify(record.tokens).length : 0));
+  let bytes = run.tokenBytes - used.reduce((sum, size) => sum + size, 0);
+  for (const { record, kept } of samples) {
+    if (kept === undefined || losses[kept] === undefined) {
+      run.sample(record);
+      continue;
+    }
+    const ids = [...texts[kept]!.response];
+    const refinement = { ids, pieces: piecesOf(model, ids), nll: halvesToBase64(losses[kept]) };
+    const size = JSON.stringify(refinement).length;
+    const fits = size <= bytes;
+    if (fits) bytes -= size;
+    run.sample({
+      ...record,
+      facts: { ...record.facts, l2: mean(losses[kept]) },
+      ...(fits && { tokens: { ...record.tokens, refinement } }),
+    });
+  }
+}
+
+function verdict(yes: boolean | undefined, dropped?: string): string {
+  if (yes !== undefined) return yes ? "yes" : "no";
+  return dropped ?? "unreadable";
+}
+
+function changeOf({ action, attempted, dropped }: Refinement): string {
+  if (dropped !== undefined) return dropped;
+  return attempted === undefined || action?.text !== attempted.text ? "changed" : "same";
+}
+
+/** Six digits: enough to read, and half the bytes. */
+function short(value: number): number {
+  return Number(value.toPrecision(6));
+}

@@ -1,0 +1,318 @@
+// Training on several ranks: parameters that are cut over them, and sums of gradients. Without ranks
+// these functions return the learner's own tensors.
+#include "core/learner/sharding.h"
+
+#include <cmath>
+#include <utility>
+
+#include "core/learner/internal.h"
+
+namespace nlac {
+
+using namespace learner;
+
+// --- parameters ----------------------------------------------------------------------------------
+
+Weights Learner::on_units(Units& units) const {
+  const ShardLayout& layout = shards_->layout;
+  Weights weights = master_.like(options_.dtype, options_.device);
+  const std::vector<at::Tensor> list = weights.list();
+  // One unit after the other, so that little memory is allocated twice.
+  for (size_t u = 0; u < layout.units(); ++u) {
+    units.push_back(layout.whole(u, at::TensorOptions().dtype(options_.dtype).device(options_.device)));
+    layout.point(list, u, units.back());
+  }
+  return weights;
+}
+
+void Learner::shard() {
+  const RankGroup& ranks = *options_.ranks;
+  const Weights loaded = std::exchange(master_, master_.like(at::kFloat, at::kMeta));
+  shards_ =
+      std::make_shared<Shards>(Shards{ShardLayout(loaded, ranks.rank(), ranks.size()), options_.sharding});
+  Shards& s = *shards_;
+  s.trained = on_units(s.online);
+  const at::TensorOptions real = at::TensorOptions().dtype(at::kFloat).device(options_.device);
+  if (loaded.value.defined()) {
+    // The value head computes in float32, so each rank has its whole master.
+    master_.value = at::empty_like(loaded.value);
+    master_.value_bias = at::empty_like(loaded.value_bias);
+    s.value = s.layout.whole(s.layout.value_unit(), real);
+    s.layout.point(master_.list(), s.layout.value_unit(), s.value);
+  }
+  s.master = options_.dtype == at::kFloat ? s.layout.all_own_of(s.online) : s.layout.all_own(real);
+  set_masters(loaded);
+  online_ = on_base(s.trained);
+}
+
+void Learner::set_masters(const Weights& whole) {
+  Shards& s = *shards_;
+  const std::vector<at::Tensor> from = whole.list(), to = s.trained.list();
+  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  const std::vector<at::Tensor> own = s.layout.pieces(s.master), cut = s.layout.cut(from);
+  for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
+  if (!whole.value.defined()) return;
+  master_.value.copy_(whole.value);
+  master_.value_bias.copy_(whole.value_bias);
+}
+
+void Learner::make_sharded_target() {
+  Shards& s = *shards_;
+  Units target;
+  const Weights trained = on_units(target);
+  for (size_t u = 0; u < target.size(); ++u) target[u].copy_(s.online[u]);
+  Units master;
+  if (options_.dtype == at::kFloat) {
+    master = s.layout.all_own_of(target);
+  } else {
+    for (const at::Tensor& part : s.master) master.push_back(part.clone());
+  }
+  s.target = std::move(target);
+  s.target_master = std::move(master);
+  target_ = on_base(trained);
+}
+
+void Learner::set_target_masters(const Weights& whole) {
+  Shards& s = *shards_;
+  const std::vector<at::Tensor> from = whole.list(), to = target_->list();
+  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  const std::vector<at::Tensor> own = s.layout.pieces(s.target_master), cut = s.layout.cut(from);
+  for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
+}
+
+Learner::Held Learner::held(WeightSet which) const {
+  const bool online = which == WeightSet::online;
+  if (shards_) {
+    const Shards& s = *shards_;
+    return {s.layout.pieces(online ? s.master : s.target_master),
+            s.layout.pieces(s.layout.all_own_of(online ? s.online : s.target))};
+  }
+  if (online) return {master_.list(), online_.list()};
+  return {target_master_->list(), target_->list()};
+}
+
+void Learner::collect(WeightSet which) {
+  if (!shards_) return;
+  Shards& s = *shards_;
+  const Units& units = which == WeightSet::online ? s.online : s.target;
+  for (size_t u = 0; u < units.size(); ++u)
+    options_.ranks->all_gather(units[u], s.layout.own_of(u, units[u]));
+  if (which != WeightSet::online || !master_.value.defined()) return;
+  options_.ranks->all_gather(s.value, s.master[s.layout.value_unit()].clone());
+}
+
+SumOverRanks Learner::sum_over_ranks() const {
+  if (!shards_) return {};
+  return [ranks = options_.ranks](double value) { return ranks->sum(value); };
+}
+
+// --- whole parameters, on rank 0 -----------------------------------------------------------------
+
+bool Learner::writes() const { return !options_.ranks || options_.ranks->rank() == 0; }
+
+std::optional<Weights> Learner::gathered(const Units& own) const {
+  const Shards& s = *shards_;
+  std::optional<Weights> whole;
+  if (writes()) whole = master_.like(at::kFloat, at::kCPU);
+  for (size_t u = 0; u < own.size(); ++u) {
+    const at::Tensor all = s.layout.whole(u, own[u].options());
+    options_.ranks->all_gather(all, own[u].clone());
+    if (whole) s.layout.point(whole->list(), u, all.to(at::kCPU));
+  }
+  return whole;
+}
+
+std::optional<Weights> Learner::whole_masters() const {
+  return shards_ ? gathered(shards_->master) : master_;
+}
+
+std::optional<Weights> Learner::whole_target_masters() const {
+  return shards_ ? gathered(shards_->target_master) : target_master_;
+}
+
+AdamWMoments Learner::whole_moments(const AdamWMoments& moments) const {
+  if (!shards_) return moments;
+  const Shards& s = *shards_;
+  const auto whole = [&](const std::vector<at::Tensor>& list) {
+    const Units own = s.layout.all_own(s.master.front().options());
+    const std::vector<at::Tensor> pieces = s.layout.pieces(own);
+    for (size_t i = 0; i < pieces.size(); ++i) pieces[i].copy_(list[i]);
+    const std::optional<Weights> all = gathered(own);
+    return all ? all->list() : std::vector<at::Tensor>{};
+  };
+  return {whole(moments.m), whole(moments.v), moments.steps};
+}
+
+void Learner::set_moments(AdamWMoments& moments, const AdamWMoments& whole) const {
+  moments.steps = whole.steps;
+  for (const auto list : {&AdamWMoments::m, &AdamWMoments::v}) {
+    (moments.*list).clear();
+    if (!shards_) {
+      moments.*list = whole.*list;
+      continue;
+    }
+    for (const at::Tensor& piece : shards_->layout.cut(whole.*list))
+      (moments.*list).push_back(piece.to(options_.device, at::kFloat, false, /*copy=*/true));
+  }
+}
+
+// --- gradients -----------------------------------------------------------------------------------
+
+void Learner::make_sharded_gradients() {
+  Shards& s = *shards_;
+  const at::TensorOptions real = at::TensorOptions().dtype(at::kFloat).device(options_.device);
+  Weights gradients = master_.like(at::kFloat, options_.device);
+  const std::vector<at::Tensor> list = gradients.list();
+  Units units(s.layout.units()), sums(s.layout.units());
+  for (size_t u = 0; u < units.size(); ++u) {
+    const bool shared = s.exchanged(u);
+    NLAC_REQUIRE(!shared || s.master[u].numel() == s.master[0].numel(), "ERR_INTERNAL",
+                 "the layers differ in size");
+    units[u] = shared && u > 0 ? units[0] : s.layout.whole(u, real);
+    if (shared) sums[u] = s.layout.own(u, real);
+    s.layout.point(list, u, units[u]);
+  }
+  s.gradients = std::move(units);
+  s.sums = std::move(sums);
+  gradients_ = std::move(gradients);
+}
+
+int64_t Learner::begin_exchanges(int64_t batches) {
+  shards_->exchanges = 0;
+  return options_.ranks->max(batches);
+}
+
+void Learner::exchange_layer(size_t layer) {
+  Shards& s = *shards_;
+  const at::Tensor sum = at::empty_like(s.sums[layer]);
+  s.exchanging = true;
+  options_.ranks->reduce_scatter(sum, s.gradients[layer]);
+  s.exchanging = false;
+  s.sums[layer].add_(sum);
+  s.gradients[layer].zero_();
+  ++s.exchanges;
+}
+
+void Learner::complete_exchanges(int64_t rounds) {
+  const auto layers = static_cast<int64_t>(shards_->layout.layers());
+  while (shards_->exchanges < rounds * layers)
+    exchange_layer(static_cast<size_t>(layers - 1 - shards_->exchanges % layers));
+}
+
+void Learner::abandon_exchanges(int64_t rounds) noexcept {
+  if (std::exchange(shards_->exchanging, false)) return;  // an exchange has failed: a rank has ended
+  try {
+    shards_->gradients.front().zero_();
+    complete_exchanges(rounds);
+  } catch (...) {
+    // The caller reports the first failure.
+  }
+}
+
+std::vector<at::Tensor> Learner::summed_gradients() {
+  make_gradients();
+  if (!options_.ranks) return gradients_->list();
+  if (!shards_) {
+    for (const at::Tensor& gradient : gradients_->list()) options_.ranks->all_reduce(gradient);
+    return gradients_->list();
+  }
+  Shards& s = *shards_;
+  Units own;
+  for (size_t u = 0; u < s.layout.units(); ++u) {
+    if (s.exchanged(u)) {
+      own.push_back(s.sums[u]);
+      continue;
+    }
+    own.push_back(s.layout.own_of(u, s.gradients[u]));
+    const at::Tensor sum = at::empty_like(own[u]);
+    options_.ranks->reduce_scatter(sum, s.gradients[u]);
+    own[u].copy_(sum);
+  }
+  return s.layout.pieces(own);
+}
+
+void Learner::clear_gradients() {
+  if (!shards_) return;  // the step has zeroed them
+  for (const at::Tensor& unit : shards_->gradients) unit.zero_();
+}
+
+std::optional<Weights> Learner::pending_gradients() {
+  if (!options_.ranks) return gradients_;
+  RankGroup& ranks = *options_.ranks;
+  if (ranks.max(gradients_.has_value()) == 0) return {};
+  ranks.together([&] { make_gradients(); });
+  const auto keep_on_first = [&](const at::Tensor& gradient) {
+    ranks.all_reduce(gradient);
+    at::Tensor sum = gradient.clone();
+    if (ranks.rank() != 0) gradient.zero_();
+    return sum;
+  };
+  if (!shards_) {
+    for (const at::Tensor& gradient : gradients_->list()) keep_on_first(gradient);
+    return gradients_;
+  }
+  Shards& s = *shards_;
+  Units own;
+  for (size_t u = 0; u < s.layout.units(); ++u)
+    own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, keep_on_first(s.gradients[u])).clone());
+  return gathered(own);
+}
+
+void Learner::set_pending_gradients(const Weights& whole) {
+  const std::vector<at::Tensor> from = whole.list(), to = make_gradients().list();
+  const bool first = writes();
+  for (size_t i = 0; i < to.size(); ++i) {
+    const bool exchanged = shards_ && shards_->exchanged(shards_->layout.unit_of(i));
+    if (first && !exchanged) to[i].copy_(from[i]);
+  }
+  if (!shards_ || !shards_->exchanges_layers()) return;
+  const ShardLayout& layout = shards_->layout;
+  Units sums = shards_->sums;
+  for (size_t u = 0; u < sums.size(); ++u)  // pieces() needs every unit
+    if (!sums[u].defined()) sums[u] = layout.own(u, shards_->master[u].options());
+  const std::vector<at::Tensor> own = layout.pieces(sums), cut = layout.cut(from);
+  for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
+}
+
+void Learner::discard_gradients() {
+  gradients_.reset();
+  if (!shards_) return;
+  shards_->gradients.clear();
+  shards_->sums.clear();
+}
+
+// --- Q heads -------------------------------------------------------------------------------------
+
+void Learner::reset_sharded_q_heads() {
+  Shards& s = *shards_;
+  // The heads are made from θ's whole float32 matrix, so every rank collects it.
+  const size_t rest = s.layout.layers();
+  const at::Tensor all = s.layout.whole(rest, s.master[rest].options());
+  options_.ranks->all_gather(all, s.master[rest].clone());
+  Weights whole = master_.like(at::kFloat, options_.device);
+  s.layout.point(whole.list(), rest, all);
+  whole.reset_q_heads(base_ ? *base_ : whole);
+  const std::vector<at::Tensor> from = whole.list(), cut = s.layout.cut(from);
+  const size_t heads = from.size() - 2 * master_.q.size();  // they are last in the list
+  const auto set = [&](const Units& master, const std::vector<at::Tensor>& list) {
+    for (size_t i = heads; i < from.size(); ++i) list[i].copy_(from[i]);
+    const std::vector<at::Tensor> own = s.layout.pieces(master);
+    for (size_t i = 0; i < own.size(); ++i)
+      if (s.layout.tensor_of(i) >= heads) own[i].copy_(cut[i]);
+  };
+  set(s.master, online_.list());
+  if (target_) set(s.target_master, target_->list());
+  if (gradients_) {
+    const std::vector<at::Tensor> gradients = gradients_->list();
+    for (size_t i = heads; i < gradients.size(); ++i) gradients[i].zero_();
+  }
+  for (auto& [name, moments] : moments_) {
+    for (size_t i = 0; i < moments.m.size(); ++i) {
+      if (s.layout.tensor_of(i) < heads) continue;
+      moments.m[i].zero_();
+      moments.v[i].zero_();
+    }
+  }
+}
+
+}  // namespace nlac

@@ -1,0 +1,173 @@
+#include "core/model/delta_rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nlac {
+namespace {
+
+int64_t chunk_count(int64_t length) { return (length + kDeltaChunk - 1) / kDeltaChunk; }
+
+// One sequence cut into chunks: [chunks, heads, size, …]. Zeros after its last token change nothing.
+struct Layout {
+  int64_t start, length, chunks, size;
+
+  Layout(int64_t first, int64_t tokens)
+      : start(first), length(tokens), chunks(chunk_count(tokens)), size(chunks == 1 ? tokens : kDeltaChunk) {}
+
+  // [tokens, heads, n] → [chunks, heads · group, size, n]
+  at::Tensor cut(const at::Tensor& x, int64_t group = 1) const {
+    at::Tensor part = x.narrow(0, start, length);
+    if (chunks * size > length) part = at::constant_pad_nd(part, {0, 0, 0, 0, 0, chunks * size - length});
+    part = part.unflatten(0, {chunks, size}).transpose(1, 2);
+    if (group > 1) part = part.unsqueeze(2).expand({-1, -1, group, -1, -1}).flatten(1, 2);
+    return part.contiguous();
+  }
+  // The inverse, into the sequence's rows of `to`; heads of a group are added up.
+  void join(const at::Tensor& x, at::Tensor to) const {
+    at::Tensor rows = x;
+    if (const int64_t group = x.size(1) / to.size(1); group > 1) rows = x.unflatten(1, {-1, group}).sum(2);
+    to.narrow(0, start, length).copy_(rows.transpose(1, 2).flatten(0, 1).narrow(0, 0, length));
+  }
+};
+
+// What the chunks of a sequence compute without the state. G_i is the sum of g up to token i of its
+// chunk; C is the last token.
+struct Chunks {
+  at::Tensor q, k, v;    // [chunks, heads, size, …]
+  at::Tensor beta;       // [chunks, heads, size, 1]
+  at::Tensor passed;     // e^{G_i}, the same shape
+  at::Tensor remaining;  // e^{G_C - G_i}, the same shape
+  at::Tensor whole;      // e^{G_C} [chunks, heads, 1, 1]
+  at::Tensor pairs;      // e^{G_i - G_j} for i ≥ j, else 0 [chunks, heads, size, size]
+  at::Tensor keys;       // (k_i · k_j) e^{G_i - G_j} for i > j, else 0
+  at::Tensor attention;  // (q_i · k_j) e^{G_i - G_j} for i ≥ j, else 0
+  at::Tensor solved;     // T = (I + β keys)⁻¹
+
+  Chunks(const DeltaInputs& inputs, const Layout& layout) {
+    const int64_t group = inputs.v.size(1) / inputs.k.size(1), size = layout.size;
+    q = layout.cut(inputs.q, group);
+    k = layout.cut(inputs.k, group);
+    v = layout.cut(inputs.v);
+    beta = layout.cut(inputs.beta.unsqueeze(-1));
+    // Differences of sums would lose the small g of tokens after a large one in float32.
+    const at::Tensor sums = layout.cut(inputs.decay.unsqueeze(-1)).to(at::kDouble).cumsum(2);
+    const auto power = [&](const at::Tensor& x) { return x.to(v.scalar_type()).exp(); };
+    const at::Tensor last = sums.narrow(2, size - 1, 1);
+    passed = power(sums);
+    remaining = power(last - sums);
+    whole = power(last);
+    const at::Tensor ahead = at::ones({size, size}, v.options().dtype(at::kBool)).triu_(1);
+    pairs = power((sums - sums.transpose(2, 3)).masked_fill_(ahead, -INFINITY));
+    keys = at::matmul(k, k.transpose(2, 3)).mul_(pairs).tril_(-1);
+    attention = at::matmul(q, k.transpose(2, 3)).mul_(pairs);
+    const at::Tensor identity = at::eye(size, v.options());
+    solved = at::linalg_solve_triangular(beta * keys + identity, identity.expand_as(keys), false, true, true);
+  }
+};
+
+at::Tensor turned(const at::Tensor& x) { return x.transpose(-2, -1); }
+at::Tensor row_sums(const at::Tensor& x) { return x.sum(-1, true); }
+at::Tensor column_sums(const at::Tensor& x) { return x.sum(-2).unsqueeze(-1); }
+
+}  // namespace
+
+DeltaResult delta_rule(const DeltaInputs& inputs, const std::vector<int64_t>& lengths,
+                       const at::Tensor& initial) {
+  DeltaResult result;
+  result.output = at::empty(inputs.v.sizes(), inputs.v.options());
+  const int64_t heads = inputs.v.size(1), key_dim = inputs.k.size(2), value_dim = inputs.v.size(2);
+  int64_t start = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const Layout layout(start, lengths[i]);
+    const Chunks all(inputs, layout);
+    const at::Tensor queries = all.q * all.passed, reads = all.k * all.passed * all.beta,
+                     values = all.v * all.beta, writes = turned(all.k * all.remaining);
+    at::Tensor states = at::empty({layout.chunks + 1, heads, key_dim, value_dim}, inputs.v.options());
+    at::Tensor output = at::empty_like(all.v);
+    if (initial.defined())
+      states[0].copy_(initial[static_cast<int64_t>(i)]);
+    else
+      states[0].zero_();
+    for (int64_t c = 0; c < layout.chunks; ++c) {
+      const at::Tensor state = states[c];
+      const at::Tensor changes = at::bmm(all.solved[c], values[c] - at::bmm(reads[c], state));
+      output[c].copy_(at::bmm(queries[c], state).add_(at::bmm(all.attention[c], changes)));
+      states[c + 1].copy_(at::bmm(writes[c], changes).add_(state * all.whole[c]));
+    }
+    layout.join(output, result.output);
+    result.states.push_back(states);
+    start += lengths[i];
+  }
+  return result;
+}
+
+// With S, S' the states before and after a chunk, E = V - e^G K S, U = T (β E) the changes:
+//   O = e^G Q S + attention U,  S' = e^{G_C} S + (e^{G_C - G} K)ᵀ U
+DeltaInputs delta_rule_backward(const at::Tensor& grad, const DeltaInputs& inputs,
+                                const std::vector<int64_t>& lengths, const std::vector<at::Tensor>& states) {
+  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  DeltaInputs result{like(inputs.q), like(inputs.k), like(inputs.v), like(inputs.decay), like(inputs.beta)};
+  int64_t start = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const Layout layout(start, lengths[i]);
+    const Chunks all(inputs, layout);
+    const at::Tensor upstream = layout.cut(grad);
+    const at::Tensor before = states[i].narrow(0, 0, layout.chunks);
+
+    // From the last chunk to the first: the gradients at βE and at the states.
+    const at::Tensor queries = turned(all.q * all.passed), reads = turned(all.k * all.passed),
+                     writes = all.k * all.remaining;
+    at::Tensor at_scaled = at::empty_like(all.v), at_after = at::empty_like(before);
+    at::Tensor at_state = at::zeros_like(before[0]);
+    for (int64_t c = layout.chunks; c-- > 0;) {
+      at_after[c].copy_(at_state);
+      const at::Tensor at_changes =
+          at::bmm(turned(all.attention[c]), upstream[c]).add_(at::bmm(writes[c], at_state));
+      at_scaled[c].copy_(at::bmm(turned(all.solved[c]), at_changes));
+      at_state = at_state * all.whole[c];
+      at_state.add_(at::bmm(queries[c], upstream[c]));
+      at_state.sub_(at::bmm(reads[c], at_scaled[c] * all.beta[c]));
+    }
+
+    // The rest, for all chunks at once.
+    const at::Tensor errors = all.v - at::matmul(all.k * all.passed, before);
+    const at::Tensor changes = at::matmul(all.solved, all.beta * errors);
+    const at::Tensor at_values = at_scaled * all.beta;  // at V, and minus that at e^G K S
+    const at::Tensor at_system = at::matmul(at_scaled, turned(changes)).neg_().tril_(-1);  // at β keys
+    const at::Tensor at_attention = at::matmul(upstream, turned(changes)).mul_(all.pairs);
+    const at::Tensor for_keys = at_system * all.pairs * all.beta;
+    const at::Tensor of_keys = at_system * all.keys;
+
+    const at::Tensor read_queries = at::matmul(upstream, turned(before)).mul_(all.passed);
+    const at::Tensor read_keys = at::matmul(at_values, turned(before)).mul_(all.passed);
+    const at::Tensor written_keys = at::matmul(changes, turned(at_after)).mul_(all.remaining);
+    const at::Tensor at_q = at::matmul(at_attention, all.k).add_(read_queries);
+    const at::Tensor at_k = at::matmul(turned(at_attention), all.q)
+                                .add_(at::matmul(for_keys, all.k))
+                                .add_(at::matmul(turned(for_keys), all.k))
+                                .sub_(read_keys)
+                                .add_(written_keys);
+    const at::Tensor at_beta = row_sums(at_scaled * errors).add_(row_sums(of_keys));
+
+    // At G: each power of e times the gradient at it.
+    const at::Tensor of_attention = at_attention * at::matmul(all.q, turned(all.k));
+    const at::Tensor of_system = of_keys * all.beta, of_writes = row_sums(written_keys * all.k);
+    at::Tensor at_sums = row_sums(of_attention).sub_(column_sums(of_attention));
+    at_sums.add_(row_sums(of_system)).sub_(column_sums(of_system));
+    at_sums.add_(row_sums(read_queries * all.q)).sub_(row_sums(read_keys * all.k)).sub_(of_writes);
+    at_sums.narrow(2, layout.size - 1, 1)
+        .add_(of_writes.sum(2, true))
+        .add_((at_after * before).sum({2, 3}, true).mul_(all.whole));
+
+    layout.join(at_q, result.q);
+    layout.join(at_k, result.k);
+    layout.join(at_values, result.v);
+    layout.join(at_sums.flip(2).cumsum(2).flip(2), result.decay.unsqueeze(-1));
+    layout.join(at_beta, result.beta.unsqueeze(-1));
+    start += lengths[i];
+  }
+  return result;
+}
+
+}  // namespace nlac

@@ -1,0 +1,179 @@
+#include "core/ranks/rank_group.h"
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#ifdef NLAC_NCCL
+#define USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "core/error.h"
+
+namespace nlac {
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Converts exceptions of c10d and gloo to ERR_PEER; `what` names the call.
+template <typename Call>
+auto as_peer(const std::string& what, Call call) {
+  try {
+    return call();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::Error& error) {
+    fail("ERR_PEER", what, ": ", first_line(error.what_without_backtrace()));
+  } catch (const std::exception& error) {  // gloo's
+    fail("ERR_PEER", what, ": ", first_line(error.what()));
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> gloo(const c10::intrusive_ptr<c10d::Store>& store, const RankPlace& place) {
+  using Gloo = c10d::ProcessGroupGloo;
+  auto options = Gloo::Options::create(place.timeout);
+  // The variable of torch's own launchers: the network interface to use.
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  // All ranks on one machine meet on its loopback interface; its host name may not resolve.
+  const bool local = place.address == "localhost" || place.address.starts_with("127.");
+  if (interface != nullptr && *interface != 0) {
+    options->devices.push_back(Gloo::createDeviceForInterface(interface));
+  } else if (local) {
+    options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
+  } else {
+    options->devices.push_back(Gloo::createDefaultDevice());
+  }
+  return c10::make_intrusive<Gloo>(store, place.rank, place.ranks, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> nccl([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
+                                       [[maybe_unused]] const RankPlace& place) {
+#ifdef NLAC_NCCL
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = place.timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, place.rank, place.ranks, options);
+#else
+  fail("ERR_CONFIG",
+       "this addon was built without NCCL, which ranks on GPUs need: install NCCL's headers beside torch "
+       "(nvidia-nccl-cu13) and rebuild it");
+#endif
+}
+
+}  // namespace
+
+struct RankGroup::Backend {
+  c10::intrusive_ptr<c10d::TCPStore> server;
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Backend> group;
+  at::Device device = at::kCPU;
+
+  template <typename Call>
+  void run(const char* what, std::chrono::milliseconds timeout, Call call) {
+    NLAC_REQUIRE(group, "ERR_INTERNAL", "the ranks are not connected");
+    as_peer(what, [&] { call()->wait(timeout); });
+  }
+};
+
+RankGroup::RankGroup(const RankPlace& place) : place_(place), backend_(std::make_unique<Backend>()) {
+  NLAC_REQUIRE(place.ranks >= 1 && place.rank >= 0 && place.rank < place.ranks, "ERR_CONFIG", "rank ",
+               place.rank, " of ", place.ranks, " does not exist");
+  c10d::TCPStoreOptions options;
+  options.port = place.port;
+  options.isServer = place.serves;
+  options.numWorkers = static_cast<size_t>(place.ranks);
+  options.waitWorkers = false;
+  options.timeout = place.timeout;
+  const std::string where = place.address + ":" + std::to_string(place.port);
+  as_peer("the store of the ranks at " + where + " cannot be used", [&] {
+    backend_->server = c10::make_intrusive<c10d::TCPStore>(place.address, options);
+    backend_->store = c10::make_intrusive<c10d::PrefixStore>(place.prefix, backend_->server);
+  });
+}
+
+RankGroup::~RankGroup() = default;
+
+uint16_t RankGroup::port() const { return backend_->server->getPort(); }
+
+void RankGroup::set(const std::string& key, const std::string& value) {
+  as_peer("the store of the ranks",
+          [&] { backend_->store->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
+}
+
+std::string RankGroup::get(const std::string& key) {
+  return as_peer("the store of the ranks", [&] {
+    const std::vector<uint8_t> value = backend_->store->get(key);
+    return std::string(value.begin(), value.end());
+  });
+}
+
+void RankGroup::connect(at::Device device) {
+  if (backend_->group) return;
+  as_peer("the ranks did not connect", [&] {
+    backend_->group = device.is_cpu() ? gloo(backend_->store, place_) : nccl(backend_->store, place_);
+  });
+  backend_->device = device;
+}
+
+void RankGroup::all_reduce(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return;
+  std::vector<at::Tensor> tensors{tensor};
+  backend_->run("all-reduce", place_.timeout, [&] { return backend_->group->allreduce(tensors); });
+}
+
+void RankGroup::reduce_scatter(const at::Tensor& own, const at::Tensor& all) {
+  if (all.numel() == 0) return;
+  at::Tensor to = own, from = all;
+  backend_->run("reduce-scatter", place_.timeout,
+                [&] { return backend_->group->_reduce_scatter_base(to, from); });
+}
+
+void RankGroup::all_gather(const at::Tensor& all, const at::Tensor& own) {
+  if (all.numel() == 0) return;
+  at::Tensor to = all, from = own;
+  backend_->run("all-gather", place_.timeout, [&] { return backend_->group->_allgather_base(to, from); });
+}
+
+double RankGroup::sum(double value) {
+  const at::Tensor cell =
+      at::full({1}, value, at::TensorOptions().dtype(at::kDouble).device(backend_->device));
+  all_reduce(cell);
+  return cell.item<double>();
+}
+
+int64_t RankGroup::max(int64_t value) {
+  const at::Tensor cell = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(backend_->device));
+  std::vector<at::Tensor> tensors{cell};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  backend_->run("all-reduce", place_.timeout, [&] { return backend_->group->allreduce(tensors, options); });
+  return cell.item<int64_t>();
+}
+
+void RankGroup::together(const std::function<void()>& body) {
+  std::exception_ptr failure;
+  try {
+    body();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  bool failed = true;
+  try {
+    failed = max(failure != nullptr) != 0;
+  } catch (...) {
+    if (failure) std::rethrow_exception(failure);  // the reason that the others have left for
+    throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+  NLAC_REQUIRE(!failed, "ERR_PEER", "another rank failed; its message has the reason");
+}
+
+}  // namespace nlac

@@ -1,0 +1,66 @@
+// The ranks of one training: how they find each other, and the collectives they use. libtorch's c10d
+// does the work: a TCPStore to meet, Gloo between CPUs, NCCL between GPUs.
+//
+// Thread rule: set() and get() on any thread, everything else on the learner's. All ranks make the
+// same collective calls in the same order.
+//
+// Errors: ERR_PEER if another rank has ended, does not answer within the timeout, or failed in
+// together(); ERR_CONFIG if this build cannot connect the device.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace nlac {
+
+struct RankPlace {
+  int rank = 0, ranks = 1;
+  std::string address;  // of the store
+  uint16_t port = 0;    // 0: any free one, if this rank serves
+  bool serves = false;  // hosts the store, which ends with this group; otherwise joins it
+  std::string prefix;   // of all keys, so that an earlier attempt's are not read
+  std::chrono::milliseconds timeout{600'000};  // of joining, get() and each collective
+};
+
+class RankGroup {
+ public:
+  // Opens the store, or waits for it.
+  explicit RankGroup(const RankPlace& place);
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  int rank() const { return place_.rank; }
+  int size() const { return place_.ranks; }
+  uint16_t port() const;  // of the store
+
+  void set(const std::string& key, const std::string& value);
+  std::string get(const std::string& key);  // waits until it is set
+
+  // Connects all ranks for tensors on `device`. Collectives need it. Calls after the first do
+  // nothing.
+  void connect(at::Device device);
+
+  // In place: the sum of all ranks' tensors, the same bits on every rank.
+  void all_reduce(const at::Tensor& tensor);
+  // own [n] ← this rank's part of the sum of all [n * ranks]. They must not overlap.
+  void reduce_scatter(const at::Tensor& own, const at::Tensor& all);
+  // all [n * ranks] ← every rank's own [n] in order. `own` may be this rank's part of `all`.
+  void all_gather(const at::Tensor& all, const at::Tensor& own);
+  double sum(double value);
+  int64_t max(int64_t value);
+  // Runs `body`, which must not communicate, on all ranks. If it throws on any, all throw.
+  void together(const std::function<void()>& body);
+
+ private:
+  struct Backend;
+  RankPlace place_;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace nlac

@@ -1,0 +1,142 @@
+// Generation with a recurrent model (test/fixtures/models/qwen3_5): every text is compared with the
+// same text alone, computed token by token without an engine, to the last bit.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <vector>
+
+#include "test/core/generate/engine_examples.h"
+
+using namespace nlac;
+using namespace engine_test;
+
+namespace {
+
+struct Recurrent {
+  LoadedModel loaded;
+  Decoder decoder;
+  std::map<std::vector<int64_t>, GenerateResult> known;
+  explicit Recurrent(at::ScalarType dtype = at::kFloat)
+      : loaded(load_model(nlac::test::fixture("models/qwen3_5"), dtype, at::kCPU)), decoder(widened()) {}
+
+  ModelConfig widened() {
+    loaded.config.max_positions = 512;
+    return loaded.config;
+  }
+  Engine engine(size_t cache_bytes = size_t{1} << 30) {
+    return {decoder, cache_bytes, loaded.weights.embedding.scalar_type(), at::kCPU};
+  }
+  // The greedy completion, one token at a time from the first on.
+  GenerateResult alone(const GenerateRequest& request) {
+    KvStore store(loaded.config, loaded.weights.embedding.options());
+    store.reserve(64, 64);
+    store.states().reserve(1, 1);
+    store.states().zero(0);
+    BlockTable blocks;
+    for (int32_t i = 0; i < 64; ++i) blocks.push_back(i);
+    GenerateResult result;
+    std::vector<int64_t> ids = request.tokens;
+    for (int64_t at = 0;; ++at) {
+      const at::Tensor hidden =
+          decoder.infer(loaded.weights, at::tensor({ids[static_cast<size_t>(at)]}, at::kLong), store,
+                        {{&blocks, at, 1, 0}});
+      if (at + 1 < static_cast<int64_t>(ids.size())) continue;
+      const at::Tensor row = decoder.infer_logits(loaded.weights, hidden);
+      float log_prob = 0;
+      const int64_t id = sample_token(row.const_data_ptr<float>(), loaded.config.vocab_size, request,
+                                      static_cast<int64_t>(result.tokens.size()), &log_prob);
+      ids.push_back(id);
+      result.tokens.push_back(id);
+      result.log_probs.push_back(log_prob);
+      if (static_cast<int64_t>(result.tokens.size()) == request.max_new_tokens) return result;
+    }
+  }
+  // The same, computed once for each prompt.
+  const GenerateResult& expected(const GenerateRequest& request) {
+    const auto [place, fresh] = known.try_emplace(request.tokens);
+    if (fresh) place->second = alone(request);
+    return place->second;
+  }
+  void check(const std::vector<GenerateRequest>& requests, const std::vector<GenerateResult>& results) {
+    REQUIRE(results.size() == requests.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      CAPTURE(i);
+      CHECK(results[i].tokens == expected(requests[i]).tokens);
+      CHECK(results[i].log_probs == expected(requests[i]).log_probs);
+    }
+  }
+};
+
+GenerateRequest ask(std::vector<int64_t> tokens, int64_t max_new = 6) {
+  return request_of(std::move(tokens), max_new);
+}
+
+}  // namespace
+
+TEST_CASE("texts of a recurrent model have the same bits alone and in company") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Recurrent model(dtype);
+    const std::vector<int64_t> prefix = random_ids(100, 1);
+    std::vector<GenerateRequest> requests;
+    for (const int64_t more : {1, 7, 40, 16})
+      requests.push_back(ask(joined(prefix, random_ids(more, static_cast<uint64_t>(more)))));
+    requests.push_back(requests[1]);             // follows another
+    requests.push_back(ask(random_ids(30, 9)));  // shares nothing
+    requests.push_back(ask({5}, 20));
+    Engine engine = model.engine();
+    model.check(requests, engine.generate(model.loaded.weights, requests, {}));
+    // Again, from the caches.
+    model.check(requests, engine.generate(model.loaded.weights, requests, {}));
+  }
+}
+
+TEST_CASE("a shared prefix of a recurrent model is computed once") {
+  Recurrent model;
+  const std::vector<int64_t> prefix = random_ids(100, 1);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) requests.push_back(ask(joined(prefix, random_ids(20, 50 + i))));
+  Engine engine = model.engine();
+  const auto results = engine.generate(model.loaded.weights, requests, {});
+  model.check(requests, results);
+  CHECK(results[0].cached_tokens == 0);
+  for (size_t i = 1; i < results.size(); ++i) CHECK(results[i].cached_tokens == 96);  // whole blocks
+}
+
+TEST_CASE("a conversation with a recurrent model continues from the end of the last turn") {
+  Recurrent model;
+  Engine engine = model.engine();
+  const GenerateRequest first = ask(random_ids(50, 3), 10);
+  const auto turn = engine.generate(model.loaded.weights, {first}, {});
+  const GenerateRequest second = ask(joined(joined(first.tokens, turn[0].tokens), random_ids(9, 4)), 10);
+  const auto next = engine.generate(model.loaded.weights, {second}, {});
+  model.check({second}, next);
+  CHECK(next[0].cached_tokens == 59);  // all but the last sampled token
+  // A text that parts earlier computes from the start, and its successor from where they part.
+  std::vector<int64_t> other(first.tokens.begin(), first.tokens.begin() + 40);
+  for (const int64_t expected : {0, 32}) {
+    const GenerateRequest third = ask(joined(other, random_ids(15, static_cast<uint64_t>(expected) + 7)));
+    const auto parted = engine.generate(model.loaded.weights, {third}, {});
+    model.check({third}, parted);
+    CHECK(parted[0].cached_tokens == expected);
+  }
+}
+
+TEST_CASE("little memory delays texts of a recurrent model and changes no bit") {
+  Recurrent model;
+  std::vector<GenerateRequest> requests;
+  const std::vector<int64_t> prefix = random_ids(60, 2);
+  for (uint64_t i = 0; i < 4; ++i)
+    requests.push_back(ask(joined(prefix, random_ids(10 + 9 * i, 20 + i)), 25));
+  const size_t slot = StateStore::slot_bytes(model.loaded.config, at::kFloat),
+               block = KvStore::block_bytes(model.loaded.config, at::kFloat);
+  for (const size_t cache_bytes : {size_t{0}, 2 * slot, 4 * slot, 2 * std::max(2 * slot, 12 * block)}) {
+    CAPTURE(cache_bytes);
+    Engine engine = model.engine(cache_bytes);
+    model.check(requests, engine.generate(model.loaded.weights, requests, {}));
+  }
+  Engine engine = model.engine();
+  engine.generate(model.loaded.weights, requests, {});
+  CHECK(engine.cached_bytes() > 0);
+  engine.drop_caches();
+  CHECK(engine.cached_bytes() == 0);
+}

@@ -1,0 +1,198 @@
+// Qwen 3.5 against transformers (test/fixtures/models/qwen3_5, written by scripts/fixtures/qwen3_5.py):
+// gated delta nets, gated attention, a quarter of each head rotated, and norms of 1 + weight.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/cpu/delta_kernels.h"
+#include "core/model/adapter.h"
+#include "core/model/decoder.h"
+#include "test/core/model/examples.h"
+
+using namespace nlac;
+using namespace nlac::test;
+
+namespace {
+
+struct Case : Example {
+  explicit Case(at::ScalarType dtype) : Example("qwen3_5", dtype, "models") {}
+};
+
+Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
+  const Weights& weights = example.model.weights;
+  Weights gradients = weights.zeros_like(gradient_type(weights.embedding.scalar_type()));
+  add_gradients(decoder, weights, example, recompute, gradients);
+  return gradients;
+}
+
+// Texts with a block table and a state each.
+class Texts {
+ public:
+  Texts(const ModelConfig& config, at::ScalarType dtype) : store_(config, at::TensorOptions().dtype(dtype)) {
+    store_.reserve(32, 32);
+    store_.states().reserve(4, 4);
+    for (int32_t text = 0; text < 4; ++text) {
+      store_.states().zero(text);
+      for (int32_t i = 0; i < 8; ++i) blocks_[text].push_back(8 * text + i);
+    }
+  }
+  struct Share {
+    int32_t text;
+    int64_t tokens;
+  };
+  at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids,
+                   const std::vector<Share>& shares) {
+    std::vector<KvSlice> slices;
+    for (const auto& [text, tokens] : shares) {
+      slices.push_back({&blocks_[text], past_[text], tokens, text});
+      past_[text] += tokens;
+    }
+    return decoder.infer(weights, ids, store_, slices);
+  }
+
+ private:
+  KvStore store_;
+  BlockTable blocks_[4];
+  int64_t past_[4] = {};
+};
+
+}  // namespace
+
+TEST_CASE("Qwen 3.5: rotary tables, logits and gradients equal transformers'") {
+  const Case reference(at::kFloat);
+  const ModelConfig& config = reference.model.config;
+  CHECK(config.rope.dimensions == config.head_dim / 2);
+  const at::Tensor positions = reference.reference.at("positions");
+  const Rope rope = Rope::make(config, positions.max().item<int64_t>() + 1, at::kCPU);
+  const at::Tensor allowed_angle = positions.to(at::kDouble).unsqueeze(1) * 1.2e-7 + 1e-6;
+  for (const auto& [key, table] : {std::pair{"cos", rope.cos}, std::pair{"sin", rope.sin}}) {
+    const at::Tensor off = (table.index_select(0, positions) - reference.reference.at(key)).abs();
+    CHECK((off.to(at::kDouble) / allowed_angle).max().item<double>() <= 1.0);
+  }
+  for (const auto& [dtype, allowed, relative] :
+       {std::tuple{at::kDouble, 2e-6, 1e-5}, std::tuple{at::kFloat, 1e-4, 1e-4}}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const Case example(dtype);
+    Decoder decoder(config);
+    const at::Tensor hidden = decoder.forward(example.model.weights, example.ids, example.lengths);
+    CHECK(largest_difference(at::mm(hidden, example.model.weights.head.t()), example.reference.at("logits")) <
+          allowed);
+    const Weights gradients = gradients_of(decoder, example, false);
+    size_t compared = 0;
+    for (const auto& [key, gradient] : gradients.named_views(config)) {
+      CAPTURE(key);
+      const at::Tensor expected = example.reference.at("gradient." + key).to(at::kDouble);
+      CHECK((gradient - expected).norm().item<double>() / expected.norm().item<double>() < relative);
+      ++compared;
+    }
+    size_t recorded = 0;
+    for (const auto& [key, tensor] : example.reference) recorded += key.starts_with("gradient.") ? 1 : 0;
+    CHECK(compared == recorded);
+  }
+}
+
+TEST_CASE("Qwen 3.5: bfloat16 gradients are close, and checkpointing changes no bit") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Case example(dtype);
+    Decoder decoder(example.model.config);
+    const Weights gradients = gradients_of(decoder, example, false);
+    const auto kept = gradients.list(), again = gradients_of(decoder, example, true).list();
+    for (size_t i = 0; i < kept.size(); ++i) CHECK(at::equal(kept[i], again[i]));
+    for (const auto& [key, gradient] : gradients.named_views(example.model.config)) {
+      CAPTURE(key);
+      CHECK(relative_difference(gradient, example.reference.at("gradient." + key)) < 0.2);
+    }
+  }
+}
+
+TEST_CASE("Qwen 3.5: inference in chunks equals a forward pass") {
+  for (const auto& [dtype, allowed] : {std::pair{at::kDouble, 1e-12}, std::pair{at::kFloat, 1e-4}}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const Case example(dtype);
+    Decoder decoder(example.model.config);
+    const Weights& weights = example.model.weights;
+    const int64_t n = example.lengths[0];
+    const at::Tensor expected = decoder.forward(weights, example.ids, example.lengths).narrow(0, 0, n);
+    at::Tensor whole;
+    for (const std::vector<int64_t>& chunks :
+         {std::vector<int64_t>{n}, {7, n - 7}, {1, 5, 1, n - 7}, std::vector<int64_t>(n, 1)}) {
+      Texts texts(example.model.config, dtype);
+      std::vector<at::Tensor> rows;
+      int64_t start = 0;
+      for (const int64_t chunk : chunks) {
+        rows.push_back(texts.infer(decoder, weights, example.ids.narrow(0, start, chunk), {{0, chunk}}));
+        start += chunk;
+      }
+      const at::Tensor got = at::cat(rows);
+      CHECK(largest_difference(got, expected) < allowed);
+      if (!whole.defined()) whole = got;
+      if (dtype == at::kFloat) CHECK(at::equal(got, whole));  // any chunking, the same bits
+    }
+  }
+}
+
+TEST_CASE("Qwen 3.5: a text has the same bits alone and in company") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Case example(dtype);
+    Decoder decoder(example.model.config);
+    const Weights& weights = example.model.weights;
+    const at::Tensor ids = example.ids.narrow(0, 0, 40);
+    Texts alone(example.model.config, dtype), company(example.model.config, dtype);
+    const at::Tensor expected = alone.infer(decoder, weights, ids, {{1, 40}});
+    const at::Tensor first = company.infer(
+        decoder, weights, at::cat({ids.narrow(0, 5, 9), ids.narrow(0, 0, 13)}), {{0, 9}, {1, 13}});
+    const at::Tensor second =
+        company.infer(decoder, weights, at::cat({ids.narrow(0, 13, 27), ids.narrow(0, 2, 1), ids}),
+                      {{1, 27}, {0, 1}, {3, 40}});
+    CHECK(at::equal(first.narrow(0, 9, 13), expected.narrow(0, 0, 13)));
+    CHECK(at::equal(second.narrow(0, 0, 27), expected.narrow(0, 13, 27)));
+    CHECK(at::equal(second.narrow(0, 28, 40), expected));
+  }
+}
+
+TEST_CASE("Qwen 3.5: the text part of a vision-language model is the text model") {
+  const Case example(at::kFloat);
+  const LoadedModel wrapped = load_model(fixture("models/qwen3_5-wrapped"), at::kFloat, at::kCPU);
+  CHECK(wrapped.config == example.model.config);
+  const auto expected = example.model.weights.list(), got = wrapped.weights.list();
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], expected[i]));
+}
+
+TEST_CASE("Qwen 3.5: an export is read back") {
+  const Case example(at::kFloat);
+  const Scratch scratch;
+  export_huggingface(scratch / "out", example.model.config, example.model.weights, at::kFloat);
+  const LoadedModel again = load_model(scratch / "out", at::kFloat, at::kCPU);
+  CHECK(again.config == example.model.config);
+  const auto expected = example.model.weights.list(), got = again.weights.list();
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], expected[i]));
+}
+
+TEST_CASE("Qwen 3.5: bad configurations are refused") {
+  const Case example(at::kFloat);
+  const std::string json = example.model.config.to_json("float32");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = json;
+    const size_t at = changed.find(from);
+    REQUIRE(at != std::string::npos);
+    return ModelConfig::from_json(changed.replace(at, from.size(), to));
+  };
+  CHECK_REFUSED(with("\"linear_attention\"", "\"sliding_attention\""), "ERR_MODEL_FORMAT", "layer_types");
+  CHECK_REFUSED(with("\"full_attention\"", "\"linear_attention\""), "ERR_MODEL_FORMAT", "full_attention");
+  CHECK_REFUSED(with("\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 5"), "ERR_MODEL_FORMAT",
+                "key heads");
+}
+
+TEST_CASE("the sigmoid gate of every instruction set equals float64") {
+  at::manual_seed(1);
+  for (const delta_kernels::Kernels* kernels : delta_kernels::all_kernels())
+    for (const int64_t n : {1, 7, 16, 97}) {
+      const at::Tensor x = at::randn({3, n}), gate = at::randn({3, 2 * n}).mul_(9), y = at::empty({3, n});
+      kernels->gate(x.const_data_ptr<float>(), gate.const_data_ptr<float>(), 2 * n, 3, n,
+                    y.data_ptr<float>());
+      const at::Tensor expected = x.to(at::kDouble) * at::sigmoid(gate.narrow(1, 0, n).to(at::kDouble));
+      CHECK(relative_difference(y, expected) < 1e-6);
+    }
+}

@@ -1,0 +1,53 @@
+/**
+ * Does hindsight exploration help where the paper says so? HOPE and its baselines on errands, whose
+ * order is the secret: five worlds, equal environment steps. An errand takes three things, so that π_0
+ * succeeds in two thirds of the episodes, as the paper's does in 20 Questions. The question is the order
+ * HOPE > PRM+RL > π_0 of its Table 1.
+ */
+import { defineComparison } from "nlac/compare";
+import { besideTheReward, cost, knowsTheOrder } from "./_notes.ts";
+
+/** The paper plays 14 episodes per task and 16 branches; here they are 8 and 16. */
+const branches = 16;
+
+export default defineComparison({
+  name: "hope",
+  description:
+    "HOPE and its baselines on eight errands in five worlds, half a million parameters, on the CPU",
+  notes: [
+    "Every seed has its own world; all start from one base model, which is π_0. high-temperature plays 24 episodes per task instead of branches. leap and reject-s start from π_0 in every iteration.",
+    "explore-prompt asks the policy for other actions; a model of this size hardly follows the request. Oracle-Explore needs a trained policy of the same world as proposer, and is left out.",
+    knowsTheOrder,
+    besideTheReward,
+    cost,
+  ],
+  environmentSteps: 1800,
+  seeds: [0, 1, 2, 3, 4],
+  seedFields: ["environment.options.seed"],
+  paired: true,
+  set: {
+    environment: { options: { chain: 3 } },
+    config: { iterations: 200, evaluation: { every: 1, episodes: 128, temperature: 1 } },
+  },
+  methods: [
+    { name: "hope", recipe: "hope/errands" },
+    { name: "prm-rl", recipe: "hope/errands", set: { config: { branchedEpisodes: 0, branchShare: 0 } } },
+    {
+      name: "high-temperature",
+      recipe: "hope/errands",
+      set: { config: { branchedEpisodes: 0, branchShare: 0, episodesPerTask: 8 + branches } },
+    },
+    { name: "explore-prompt", recipe: "hope/errands", set: { config: { proposer: "different" } } },
+    {
+      name: "leap",
+      recipe: "hope/errands",
+      set: { config: { actor: "imitate", restart: true, learningRate: 2e-4 } },
+    },
+    {
+      name: "reject-s",
+      recipe: "errands-rft",
+      set: { config: { restart: true, episodesPerIteration: 64 } },
+    },
+    { name: "nlac", recipe: "errands" },
+  ],
+});

@@ -1,0 +1,28 @@
+/**
+ * ArCHer on the errands of errands.ts: the same base model, a value head of zeros, and the same
+ * number of episodes. At the learning rate of the other methods, 2e-4, the critic's steps alone
+ * destroyed the policy, with which they share the network. Not tuned further.
+ */
+import { defineRecipe } from "nlac";
+
+export default defineRecipe({
+  name: "errands-archer",
+  description: "ArCHer on eight errands with a model of half a million parameters, on the CPU",
+  model: "errands-base",
+  learner: { dtype: "float32" },
+  environment: { name: "errands" },
+  algorithm: "archer",
+  config: {
+    iterations: 26,
+    episodesPerIteration: 16,
+    criticUpdatesPerIteration: 24,
+    policyUpdatesPerIteration: 4,
+    criticIterations: 2,
+    batchSize: 32,
+    criticLearningRate: 3e-5,
+    policyLearningRate: 3e-5,
+    betas: [0.9, 0.98],
+    maxPromptTokens: 256,
+    maxActionTokens: 8,
+  },
+});

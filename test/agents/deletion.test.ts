@@ -1,0 +1,46 @@
+/** What is deleted while a server trains: from its files, and from the training, which goes on. */
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { expect, it } from "vitest";
+import { serveAndTrain } from "../../lib/agents/serve-and-train.ts";
+import type { RecipeInput } from "../../lib/recipe/recipe.ts";
+import { runErrand, servedErrands } from "../support/served-errands.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+async function until(is: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await is())) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+const endless = 1_000_000;
+const rft: RecipeInput = {
+  ...servedErrands(),
+  algorithm: "rft",
+  config: { episodesPerIteration: 2, updatesPerIteration: endless, batchSize: 2, successReward: 0 },
+};
+
+it.each([
+  ["NLAC", servedErrands({ updatesPerIteration: endless })],
+  ["RFT", rft],
+])("%s goes on after all episodes of an unfinished iteration were deleted", (_, recipe) =>
+  inDirectory(async (run) => {
+    const server = await serveAndTrain({ recipe, directory: run, port: 0 });
+    try {
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+      const status = () => client.get("/training") as Promise<{ failure: unknown; episodes_waiting: number }>;
+      for (const name of ["a", "b"]) await runErrand(client, "errands-base", name, 0);
+      await until(() => server.updates >= 1);
+      for (const name of ["a", "b"])
+        expect(await client.delete(`/episodes/${name}`)).toMatchObject({ deleted: true });
+      for (const file of ["episodes.jsonl", "open.jsonl"])
+        expect(readFileSync(join(run, file), "utf8")).not.toMatch(/"task":"[ab]"/);
+      const before = server.updates;
+      for (const name of ["c", "d"]) await runErrand(client, "errands-base", name, 1);
+      await until(() => server.updates > before + 2);
+      expect(await status()).toMatchObject({ failure: null, episodes_waiting: 0 });
+    } finally {
+      await server.close(20);
+    }
+  }),
+);

@@ -1,0 +1,34 @@
+import { expect, test } from "vitest";
+import { PinnedVersions } from "../../lib/agents/pinned-versions.ts";
+import { NlacError } from "../../lib/base/errors.ts";
+import type { Learner } from "../../lib/learner/learner.ts";
+
+test("holds no more versions than allowed, also while requests overlap", async () => {
+  let loaded = 0;
+  const most: number[] = [];
+  const load = async () => {
+    most.push(++loaded);
+    return { dispose: async () => void loaded-- } as unknown as Learner;
+  };
+  const pinned = new PinnedVersions(load, 2);
+  const [a, again, b] = await Promise.all([pinned.admit("1.1"), pinned.admit("1.1"), pinned.admit("1.2")]);
+  await expect(pinned.admit("1.3")).rejects.toMatchObject({ status: 503, code: "version_busy" });
+  a.leave();
+  a.leave();
+  await expect(pinned.admit("1.3")).rejects.toMatchObject({ status: 503 }); // it has another request
+  again.leave();
+  const c = await pinned.admit("1.3");
+  expect(c).toMatchObject({ version: "1.3", pinned: true });
+  for (const admission of [b, c]) admission.leave();
+  await pinned.dispose();
+  expect(Math.max(...most)).toBe(2);
+  expect(loaded).toBe(0);
+});
+
+test("a version that was removed meanwhile is not found", async () => {
+  const pinned = new PinnedVersions(() => {
+    throw new NlacError("ERR_CHECKPOINT", "There is no version 1.1.");
+  }, 1);
+  for (let time = 0; time < 2; time++)
+    await expect(pinned.admit("1.1")).rejects.toMatchObject({ status: 404, code: "model_not_found" });
+});

@@ -1,0 +1,103 @@
+/** Rollbacks and failures while a run is opened again: the server goes on, with the requested weights. */
+
+import OpenAI from "openai";
+import { afterEach, expect, it, vi } from "vitest";
+import { serveAndTrain, type TrainingServer } from "../../lib/agents/serve-and-train.ts";
+import { listVersions } from "../../lib/agents/versions.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
+import { runErrand, servedErrands } from "../support/served-errands.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+let server: TrainingServer | undefined;
+afterEach(() => vi.restoreAllMocks());
+
+async function until(is: () => boolean): Promise<void> {
+  while (!is()) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+/** A server after two updates, with the names of its versions, the newest first. */
+async function trained(run: string) {
+  const log: string[] = [];
+  server = await serveAndTrain({
+    ...{ recipe: servedErrands(), directory: run, port: 0, log: (line: string) => void log.push(line) },
+  });
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+  let errands = 0;
+  const play = async () => {
+    const before = server!.updates;
+    for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `errand-${errands}`, errands++);
+    await until(() => server!.updates === before + 2 && listVersions(run)[0]!.name === server!.version);
+  };
+  await play();
+  const rollBack = (name: string) => client.post(`/versions/${name}/rollback`);
+  return { server, log, play, rollBack, versions: listVersions(run).map(({ name }) => name) };
+}
+
+const inRun = (body: (run: string) => Promise<void>) =>
+  inDirectory(async (run) => {
+    try {
+      await body(run);
+    } finally {
+      await server?.close(20);
+    }
+  });
+
+/** The second part of a version: the weight changes. */
+const changesIn = (version: string) => version.split(".")[1];
+
+it("goes back to the later of two versions, if the second is requested while the run is opened again", () =>
+  inRun(async (run) => {
+    const { server, rollBack, versions, play } = await trained(run);
+    const [oldest, second] = [versions.at(-1)!, versions.at(-2)!];
+    const resume = Learner.resume.bind(Learner);
+    const opened: string[] = [];
+    vi.spyOn(Learner, "resume").mockImplementation(async (path, options) => {
+      opened.push(path);
+      if (opened.length === 1) await rollBack(oldest);
+      return resume(path, options);
+    });
+    await rollBack(second);
+    await until(() => opened.length === 2 && changesIn(server.version) === changesIn(oldest));
+    await play(); // training goes on
+    expect(opened).toHaveLength(2);
+  }));
+
+it("keeps a rollback if the run cannot be opened or continued at first", () =>
+  inRun(async (run) => {
+    const { server, rollBack, versions, log, play } = await trained(run);
+    const oldest = versions.at(-1)!;
+    const paused = "training paused: cannot be";
+    const resume = RunDirectory.resume.bind(RunDirectory);
+    vi.spyOn(RunDirectory, "resume")
+      .mockImplementationOnce(async () => {
+        throw new Error("cannot be opened");
+      })
+      // Then it is opened, but cannot read its state.
+      .mockImplementationOnce(async (...options) => {
+        const opened = await resume(...options);
+        vi.spyOn(opened, "restore").mockRejectedValueOnce(new Error("cannot be read"));
+        return opened;
+      });
+    await rollBack(oldest);
+    await until(() => log.at(-1)!.startsWith("training continues") && log.includes(`${paused} read`));
+    expect(log).toContain(`${paused} opened`);
+    expect(changesIn(server.version)).toBe(changesIn(oldest));
+    await play();
+    expect(changesIn(listVersions(run)[0]!.name)).toBe(changesIn(server.version));
+  }));
+
+it("goes on after the run could not be closed", () =>
+  inRun(async (run) => {
+    const { server, log, rollBack, versions, play } = await trained(run);
+    const { close } = RunDirectory.prototype;
+    vi.spyOn(RunDirectory.prototype, "close").mockImplementationOnce(function (this: RunDirectory, ...how) {
+      close.apply(this, how);
+      throw new Error("cannot be closed");
+    });
+    await rollBack(versions.at(-1)!);
+    await until(() => log.some((line) => line.includes("training continues")));
+    expect(log).toContain("training paused: cannot be closed");
+    expect(changesIn(server.version)).toBe(changesIn(versions.at(-1)!));
+    await play();
+  }));

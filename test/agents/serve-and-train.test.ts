@@ -1,0 +1,201 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { afterEach, describe, expect, it } from "vitest";
+import {
+  type ServeAndTrainOptions,
+  serveAndTrain,
+  type TrainingServer,
+} from "../../lib/agents/serve-and-train.ts";
+import type { Lease } from "../../lib/agents/tasks.ts";
+import { listVersions } from "../../lib/agents/versions.ts";
+import { readEpisodeRecords } from "../../lib/episodes/records.ts";
+import { readRecords } from "../../lib/files/records.ts";
+import type { MetricsRow } from "../../lib/run/directory.ts";
+import { runErrand, servedErrands } from "../support/served-errands.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const open: TrainingServer[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close(20);
+});
+
+async function start(directory: string, options: Partial<ServeAndTrainOptions> = {}) {
+  const server = await serveAndTrain({ recipe: servedErrands(), directory, port: 0, ...options });
+  open.push(server);
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const status = () => client.get("/training") as Promise<Record<string, unknown>>;
+  return { server, client, status };
+}
+
+async function until(is: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await is())) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+const rowsOf = (run: string) => [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))];
+
+describe("a server that trains", () => {
+  it("turns rewarded episodes into updates while it answers, and names the version of each answer", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const { server, client, status } = await start(run);
+      expect(server.version).toBe("1.0");
+      for (let i = 0; i < 4; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
+      await until(() => server.updates === 4);
+      const ask = () =>
+        client.chat.completions
+          .create({
+            model: "errands-base",
+            messages: [{ role: "user", content: "A new errand" }],
+            max_tokens: 2,
+          })
+          .withResponse();
+      await until(async () => (await status()).episodes_waiting === 0);
+      const { data, response } = await ask();
+      // Two steps an update: one on each loss.
+      expect(server.version).toMatch(/^1\.[5-8]$/);
+      expect(response.headers.get("x-nlac-version")).toBe(server.version);
+      expect(data.system_fingerprint).toBe(server.version);
+      const rows = rowsOf(run).filter(({ values }) => "loss/l1" in values);
+      expect(rows.map(({ step }) => step)).toEqual([1, 2, 3, 4]);
+      for (const { values } of rows) expect(values["loss/l1"]).toBeGreaterThan(0);
+      // Every turn says which weights generated it.
+      const records = [...readEpisodeRecords(join(run, "episodes.jsonl"))];
+      expect(records.map(({ task }) => task)).toEqual(["errand-0", "errand-1", "errand-2", "errand-3"]);
+      for (const { turns } of records) for (const { info } of turns) expect(info.version).toMatch(/^1\.\d$/);
+      expect(records[0]!.turns.at(-1)!.observation[0]!.content).toMatch(/The (errand is done|office closes)/);
+      await server.close(20);
+      expect(listVersions(run)[0]!.name).toBe(server.version);
+    }));
+
+  it("continues a run where it was stopped: its weights, its episodes, its open episodes", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const first = await start(run);
+      for (let i = 0; i < 3; i++) await runErrand(first.client, "errands-base", `errand-${i}`, i);
+      const messages = [{ role: "user" as const, content: "A new errand" }];
+      const ask = (client: OpenAI, more: OpenAI.ChatCompletionMessageParam[] = []) =>
+        client.chat.completions.create(
+          { model: "errands-base", messages: [...messages, ...more], max_tokens: 2 },
+          { headers: { "x-episode-id": "long" } },
+        );
+      const said = (await ask(first.client)).choices[0]!.message;
+      await first.client.post("/episodes/long/reward", { body: { reward: 0.5, turn: 0 } });
+      await until(() => first.server.updates === 2);
+      await first.server.close(20);
+      const weights = readFileSync(join(run, "latest"), "utf8");
+
+      const second = await start(run);
+      expect(second.server.version).toMatch(/^2\.[1-4]$/);
+      // The third episode still waits for a second one to be trained with.
+      await until(async () => (await second.status()).episodes_waiting === 1);
+      await ask(second.client, [said, { role: "user", content: "nothing" }]);
+      const ended = await second.client.post("/episodes/long/reward", { body: { reward: 0.25 } });
+      expect(ended).toMatchObject({ turns: 2, reward: 0.75, terminated: true });
+      await until(() => second.server.updates >= 4);
+      await second.server.close(20);
+      expect(Number(readFileSync(join(run, "latest"), "utf8"))).toBeGreaterThan(Number(weights));
+      expect([...readEpisodeRecords(join(run, "episodes.jsonl"))].map(({ task }) => task)).toEqual([
+        ...["errand-0", "errand-1", "errand-2", "long"],
+      ]);
+    }));
+
+  it("trains with RFT, and continues", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const config = { episodesPerIteration: 1, updatesPerIteration: 1, batchSize: 2, successReward: 0 };
+      const recipe = { ...servedErrands(), algorithm: "rft" as const, config };
+      for (const updates of [1, 2]) {
+        const { server, client } = await start(run, { recipe });
+        await runErrand(client, "errands-base", `errand-${updates}`, updates);
+        await until(() => server.updates === updates);
+        await server.close(20);
+      }
+      expect(rowsOf(run).filter(({ values }) => "loss/nll" in values)).toHaveLength(2);
+    }));
+
+  it("trains with GRPO on complete groups, in whatever order their episodes end, and continues", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const config = { episodesPerIteration: 4, groupSize: 2, batchSize: 2, maxActionTokens: 8 };
+      const recipe = { ...servedErrands(), algorithm: "grpo" as const, config };
+      let errands = 0;
+      for (const updates of [2, 4]) {
+        const { server, client, status } = await start(run, { recipe });
+        const leases = [];
+        for (let i = 0; i < 4; i++) leases.push((await client.get("/tasks/next")) as Lease);
+        const [first, second] = [leases[0]!, leases[2]!];
+        expect(leases.map(({ id, group }) => [id, group])).toEqual([
+          ...[first, first, second, second].map(({ id, group }) => [id, group]),
+        ]);
+        expect(first.group).not.toBe(second.group);
+        const play = (episode: string, group?: string) =>
+          runErrand(
+            client,
+            "errands-base",
+            episode,
+            errands++,
+            group === undefined ? {} : { "x-episode-group": group },
+          );
+        await play(`no group ${updates}`);
+        for (const i of [0, 2, 3]) await play(leases[i]!.episode, leases[i]!.group);
+        expect((await status()).episodes_waiting).toBe(2);
+        await play(leases[1]!.episode, first.group);
+        await until(() => server.updates === updates);
+        await server.close(20);
+      }
+      const rows = rowsOf(run).filter(({ values }) => "loss/policy" in values);
+      expect(rows.map(({ step }) => step)).toEqual([1, 2, 3, 4]);
+      // θ has not changed between the scores and the first step of an iteration.
+      for (const { step, values } of rows) if (step % 2 === 1) expect(values.approx_kl).toBeCloseTo(0, 6);
+    }));
+
+  it("answers at once when it is restarted in mid-iteration", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const recipe = servedErrands({ updatesPerIteration: 10_000 });
+      const first = await start(run, { recipe });
+      for (let i = 0; i < 2; i++) await runErrand(first.client, "errands-base", `errand-${i}`, i);
+      await until(() => first.server.updates >= 1);
+      await first.server.close(20);
+      const second = await start(run, { recipe });
+      expect((await second.status()).failure).toBeNull();
+      await second.server.close(20);
+    }));
+
+  it("continues a run with its own recipe only, and refuses options that are not above 0", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      await (await start(run)).server.close(20);
+      const recipe = servedErrands({ batchSize: 3 });
+      await expect(start(run, { recipe })).rejects.toMatchObject({ code: "ERR_RUN" });
+      await (await start(run)).server.close(20);
+      for (const name of ["keepMs", "maxIdleMs", "maxTrainingWaitMs", "maxPinned"])
+        await expect(start(run, { [name]: 0 })).rejects.toMatchObject({ code: "ERR_CONFIG" });
+    }));
+
+  it("reports metrics and episodes to the recipe's sinks", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const path = join(directory, "sink.mjs");
+      const out = join(directory, "out.jsonl");
+      writeFileSync(
+        path,
+        `import { appendFileSync } from "node:fs";
+        const write = (...values) => appendFileSync(${JSON.stringify(out)}, values.map((value) => JSON.stringify(value) + "\\n").join(""));
+        export default {
+          metrics: async (rows) => write(...rows.map(({ values }) => Object.keys(values))),
+          episodes: async (episodes) => write({ episodes: episodes.length }),
+          event: async ({ kind }) => write({ kind }),
+        };`,
+      );
+      const recipe = { ...servedErrands(), report: [{ to: "module" as const, path }] };
+      const { server, client } = await start(run, { recipe });
+      for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
+      await until(() => server.updates === 2);
+      await server.close(20);
+      const written = readFileSync(out, "utf8");
+      for (const expected of ["loss/l1", "serving/training_share", '"episodes":', '{"kind":"stopped"}'])
+        expect(written).toContain(expected);
+    }));
+});

@@ -1,0 +1,52 @@
+import { expect, test } from "vitest";
+import { Tasks, tasksConfig } from "../../lib/agents/tasks.ts";
+
+function make(options: object = {}, count = 3) {
+  let now = 0;
+  const names = Array.from({ length: count }, (_, i) => ({ kind: i }));
+  const tasks = new Tasks(names, tasksConfig.parse(options), () => now);
+  return { tasks, wait: (seconds: number) => (now += seconds * 1000) };
+}
+
+test("leases tasks in turn, and one that was not rewarded in time again", () => {
+  const { tasks, wait } = make({ leaseSeconds: 60, maxAttempts: 2 });
+  const first = tasks.next()!;
+  expect(first).toMatchObject({ id: 0, task: { kind: 0 }, attempt: 1, lease_seconds: 60 });
+  const second = tasks.next()!;
+  expect(second.id).toBe(1);
+  wait(40);
+  expect(tasks.renew(second.episode)).toBe(true);
+  wait(30); // the first has ended
+  expect(tasks.renew(first.episode)).toBe(false);
+  const again = tasks.next()!;
+  expect(again).toMatchObject({ id: 0, attempt: 2 });
+  expect(again.episode).not.toBe(first.episode);
+  tasks.finish(second.episode, true);
+  tasks.finish(second.episode, true);
+  tasks.finish("an episode without a lease", true);
+  expect(tasks.leased).toBe(1);
+  wait(70); // a second time without a reward: passed over
+  expect(tasks.next()!.id).toBe(2);
+  expect([tasks.expired, tasks.passedOver]).toEqual([2, 1]);
+});
+
+test("a task that is given back is leased next", () => {
+  const { tasks } = make();
+  const { episode } = tasks.next()!;
+  expect(tasks.release(episode)).toBe(true);
+  expect(tasks.release(episode)).toBe(false);
+  expect(tasks.next()).toMatchObject({ id: 0, attempt: 1 });
+});
+
+test("by variance, tasks come more often that sometimes succeed", () => {
+  const { tasks } = make({ order: "variance" });
+  const counts = [0, 0, 0];
+  for (let i = 0; i < 600; i++) {
+    const { id, episode } = tasks.next()!;
+    counts[id]!++;
+    tasks.finish(episode, id === 0 || (id === 1 && i % 2 === 0));
+  }
+  // Even leases would be 200.
+  expect(counts[1]).toBeGreaterThan(400);
+  expect(make({}, 0).tasks.next()).toBeUndefined();
+});

@@ -1,0 +1,119 @@
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type DpoConfigInput, dpoConfig, trainDpo } from "../../lib/algorithms/dpo.ts";
+import { toRecord } from "../../lib/episodes/records.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { ScriptedPreferences } from "../support/scripted-preferences.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const small = {
+  batchSize: 4,
+  learningRate: 1,
+  maxActionTokens: 100,
+  maxPromptTokens: 10_000,
+  maxTokens: 100_000,
+};
+
+async function record(directory: string, share = 0.5) {
+  const environment = errandEnvironment({ turns: 2 });
+  const tasks = await environment.tasks("train");
+  const trajectories = await collectTrajectories({
+    model: new ScriptedPreferences(luckyReply(() => share)),
+    ...{ environment, seed: 3, maxActionTokens: 100, maxPromptTokens: 10_000, temperature: 1 },
+    episodes: Array.from({ length: 12 }, (_, id) => ({ id, task: tasks[id % tasks.length]! })),
+  });
+  const path = join(directory, "episodes.jsonl");
+  const writer = new RecordWriter(path);
+  for (const trajectory of trajectories) writer.append(toRecord(trajectory));
+  writer.close();
+  return { path, trajectories };
+}
+
+async function train(config: DpoConfigInput) {
+  const model = new ScriptedPreferences(luckyReply(() => 0.5));
+  const run = memoryRun();
+  const environment = errandEnvironment({ turns: 2 });
+  const result = await trainDpo({ model, environment, config: { ...small, ...config }, run });
+  return { model, run, result, pairs: model.preferences.flatMap(({ pairs }) => pairs) };
+}
+
+test("defaults are the papers', and files must be named", () => {
+  expect(dpoConfig.parse({ recorded: ["a"] })).toMatchObject({
+    ...{ beta: 0.1, loss: "sigmoid", labelSmoothing: 0, learningRate: 1e-6, batchSize: 64, epochs: 1 },
+  });
+  expect(() => dpoConfig.parse({})).toThrow(/nothing to compare/);
+});
+
+describe("pairs", () => {
+  test("of episodes prefer the higher reward on the same task; the environment's tokens have no weight", async () => {
+    await inDirectory(async (directory) => {
+      const { path, trajectories } = await record(directory);
+      const { pairs, model, run } = await train({ recorded: [path], pairsPerGroup: 3 });
+      expect(pairs.length).toBeGreaterThan(2);
+      expect(pairs.length).toBeLessThanOrEqual(9); // three tasks
+      expect(run.rows[0]!.values).toMatchObject({ "data/episodes": 12, "data/pairs": pairs.length });
+      const byText = new Map(
+        trajectories.map((one) => [model.decode(one.conversation.tokens).trimEnd(), one] as const),
+      );
+      const of = ({ prompt, response }: { prompt: readonly number[]; response: readonly number[] }) =>
+        [...byText].find(([text]) => text.startsWith(model.decode([...prompt, ...response])))![1];
+      for (const { chosen, rejected, weight } of pairs) {
+        expect(of(chosen)).toMatchObject({ reward: 1, task: of(rejected).task });
+        expect(of(rejected).reward).toBe(0);
+        expect(chosen.prompt).toEqual(rejected.prompt);
+        const own = (chosen.weight as number[]).flatMap((one, t) => (one === 1 ? [chosen.response[t]!] : []));
+        expect(own).toEqual(of(chosen).turns.flatMap(({ tokens }) => tokens));
+        expect(weight! * pairs.length).toBeGreaterThan(0.9);
+      }
+    });
+  });
+
+  test("of actions prefer the higher mean return in the same state", async () => {
+    await inDirectory(async (directory) => {
+      const { path } = await record(directory);
+      const { pairs, model } = await train({ recorded: [path], pairs: "actions" });
+      expect(pairs.length).toBeGreaterThan(0);
+      for (const { chosen, rejected } of pairs) {
+        expect(chosen.prompt).toEqual(rejected.prompt);
+        expect(model.decode(chosen.response)).not.toContain("soap");
+        expect(model.decode(rejected.response)).toContain("soap");
+      }
+    });
+  });
+
+  test("that do not exist, because all returns are equal, are an error", async () => {
+    await inDirectory(async (directory) => {
+      const { path } = await record(directory, 0);
+      for (const pairs of ["episodes", "actions"] as const)
+        await expect(train({ recorded: [path], pairs })).rejects.toMatchObject({
+          code: "ERR_CONFIG",
+          message: expect.stringContaining("different returns"),
+        });
+    });
+  });
+});
+
+test("the reference is the start, and the metrics are of the loss on exactly these pairs", async () => {
+  await inDirectory(async (directory) => {
+    const { path } = await record(directory);
+    const { model, run, pairs } = await train({ recorded: [path], epochs: 2, batchSize: 1000, beta: 0.3 });
+    expect(model.reference).toBe(0);
+    const { options } = model.preferences[0]!;
+    expect(options).toMatchObject({ beta: 0.3, loss: "sigmoid" });
+    for (const { chosen, referenceChosen, rejected, referenceRejected } of pairs) {
+      const total = ({ response, weight }: typeof chosen) =>
+        response.reduce(
+          (sum, id, t) => sum + (weight as number[])[t]! * Math.fround(model.logProb(id, 0)),
+          0,
+        );
+      expect(referenceChosen).toBeCloseTo(total(chosen), 4);
+      expect(referenceRejected).toBeCloseTo(total(rejected), 4);
+    }
+    const [first] = run.rows.filter(({ values }) => "loss/preference" in values);
+    expect(first!.values["loss/preference"]).toBeCloseTo(Math.log(2), 4); // θ is the reference
+    expect(first!.values["rewards/margins"]).toBeCloseTo(0, 4);
+  });
+});

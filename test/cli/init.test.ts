@@ -1,0 +1,141 @@
+import { spawnSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, expect, test } from "vitest";
+import { nlac } from "../support/command-line.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const place = mkdtempSync(join(tmpdir(), "nlac-init-"));
+afterAll(() => rmSync(place, { recursive: true, force: true }));
+
+const files = [
+  ".gitignore",
+  "README.md",
+  "desk.test.ts",
+  "desk.ts",
+  "package.json",
+  "recipe.ts",
+  "tsconfig.json",
+];
+
+/** Does what `npm install` would; the package was built before the tests. Returns how to run node there. */
+function installed(project: string): (...args: string[]) => { status: number | null; text: string } {
+  const modules = join(project, "node_modules");
+  mkdirSync(modules);
+  symlinkSync(root.slice(0, -1), join(modules, "nlac"));
+  for (const name of ["@types", "undici-types", "jiti", "typescript"])
+    symlinkSync(join(root, "node_modules", name), join(modules, name));
+  return (...args) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, { cwd: project, encoding: "utf8" });
+    return { status, text: stdout + stderr };
+  };
+}
+
+test("a new project type-checks, passes its tests and trains", async () => {
+  const project = join(place, "My Agent");
+  const { output, code } = await nlac("init", project);
+  expect(code).toBe(0);
+  expect(output).toContain("npm run train");
+  expect(readdirSync(project).sort()).toEqual(files);
+  const described = JSON.parse(readFileSync(join(project, "package.json"), "utf8"));
+  expect(described).toMatchObject({
+    name: "my-agent",
+    type: "module",
+    dependencies: { nlac: `file:${root.slice(0, -1)}` },
+  });
+
+  const run = installed(project);
+  expect(run("node_modules/typescript/bin/tsc")).toEqual({ status: 0, text: "" });
+  expect(described.scripts).toMatchObject({
+    typecheck: "tsc",
+    test: "node --import jiti/register desk.test.ts",
+  });
+  const tested = run("--import", "jiti/register", "desk.test.ts");
+  expect(tested.text).toContain("# fail 0");
+  expect(tested.status).toBe(0);
+
+  const checked = await nlac("env", "check", join(project, "desk.ts"));
+  expect(checked).toMatchObject({ code: 0, output: expect.stringContaining("no violations") });
+  const set = [
+    "iterations=1",
+    "episodesPerIteration=4",
+    "updatesPerIteration=2",
+    "batchSize=4",
+    "evaluation.episodes=4",
+  ];
+  const trained = await nlac(
+    "train",
+    join(project, "recipe.ts"),
+    ...["--run", join(project, "runs", "desk"), "--json"],
+    ...set.flatMap((change) => ["--set", `config.${change}`]),
+  );
+  expect(trained.errors).not.toContain("ERR_");
+  expect(JSON.parse(trained.output)).toMatchObject({ updates: 2, episodes: 4, stopped: false });
+}, 300_000);
+
+test("an existing package.json keeps its fields, scripts and versions", async () => {
+  const project = join(place, "existing");
+  mkdirSync(project);
+  const given = {
+    name: "mine",
+    scripts: { test: 'echo "Error: no test specified" && exit 1', train: "mine" },
+    dependencies: { nlac: "file:../nlac-0.1.0.tgz", zod: "^4" },
+  };
+  writeFileSync(join(project, "package.json"), JSON.stringify(given));
+  expect((await nlac("init", project)).code).toBe(0);
+  expect(JSON.parse(readFileSync(join(project, "package.json"), "utf8"))).toMatchObject({
+    name: "mine",
+    scripts: { test: "node --import jiti/register desk.test.ts", train: "mine", typecheck: "tsc" },
+    dependencies: given.dependencies,
+    devDependencies: {
+      typescript: expect.any(String),
+      jiti: expect.any(String),
+      "@types/node": expect.any(String),
+    },
+  });
+});
+
+test.each([{ type: "commonjs" }, {}])(
+  "a CommonJS package stays one, and its project works: %o",
+  async (given) => {
+    const project = mkdtempSync(join(place, "common-"));
+    writeFileSync(join(project, "package.json"), JSON.stringify(given));
+    writeFileSync(join(project, "index.js"), 'console.log(require("node:os").EOL);');
+    expect((await nlac("init", project)).code).toBe(0);
+    const described = JSON.parse(readFileSync(join(project, "package.json"), "utf8"));
+    expect(described.type).toBe(given.type);
+    const run = installed(project);
+    expect(run("index.js").status).toBe(0);
+    expect(run("node_modules/typescript/bin/tsc")).toEqual({ status: 0, text: "" });
+    expect(run("--import", "jiti/register", "desk.test.ts").text).toContain("# fail 0");
+    expect((await nlac("env", "check", join(project, "desk.ts"))).code).toBe(0);
+    const recipe = join(project, "recipe.ts");
+    expect(await nlac("train", recipe, "--dry-run")).toMatchObject({ code: 0 });
+  },
+  120_000,
+);
+
+test("existing files are never changed", async () => {
+  const project = join(place, "taken");
+  mkdirSync(project);
+  writeFileSync(join(project, "desk.ts"), "mine");
+  const { code, errors } = await nlac("init", project);
+  expect(code).toBe(1);
+  expect(errors).toMatch(/ERR_IO: .*taken already has desk\.ts\. Name a new directory, or move it\./);
+  expect(readdirSync(project)).toEqual(["desk.ts"]);
+  writeFileSync(join(project, "package.json"), "{");
+  rmSync(join(project, "desk.ts"));
+  expect((await nlac("init", project)).errors).toMatch(/ERR_CONFIG: .*package\.json cannot be read/);
+  expect(existsSync(join(project, "recipe.ts"))).toBe(false);
+});

@@ -1,0 +1,42 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { nlac } from "../support/command-line.ts";
+import { writeRun } from "../support/comparison.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+function episode(id: number, reward: number): EpisodeRecord {
+  return {
+    ...{ id, task: `task ${id % 4}`, seed: id, outcome: "done", reward, opening: [] },
+    turns: [
+      {
+        ...{ state: 0, text: "a", action: { text: "a" }, observation: [], reward },
+        ...{ terminated: true, truncated: false, info: {} },
+      },
+    ],
+    conversation: { version: 1, tokens: [], segments: [], turns: [], system: true },
+  };
+}
+
+test("the page of a run has the success of its last iteration, as training showed it, not an average", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    const config = { episodesPerIteration: 4 };
+    writeRun(run, [{ step: 0, values: { "rollout/success": 0.75 } }], { name: "mine", config });
+    const records = new RecordWriter(join(run, "trajectories.jsonl"));
+    // Three iterations: 0, 0.25 and 0.75 succeed.
+    for (const [id, reward] of [0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1].entries())
+      records.append(episode(id, reward));
+    records.close();
+    const report = join(directory, "page.html");
+    const { output, code } = await nlac("view", run, "--report", report);
+    expect(code).toBe(0);
+    expect(output).toMatch(/^mine: the last iteration, episodes 8 to 11 \(4 episodes over 4 tasks\)\n/);
+    expect(output).toMatch(/\n {2}success +0\.75 /);
+    expect(output).toMatch(/\n {2}at first +0 .*success of the first iteration\n/);
+    const page = readFileSync(report, "utf8");
+    expect(page).toContain("<tr><td>success</td><td>0.75</td>");
+    expect(page.match(/"id":\d+/g)).toHaveLength(12); // all transcripts
+  }));

@@ -1,0 +1,265 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { gzipSync } from "node:zlib";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { exportDash } from "../../lib/dash/export.ts";
+import { type Assets, readAssets } from "../../lib/dash/page.ts";
+import { DashRuns } from "../../lib/dash/runs.ts";
+import { type DashServer, serveDash } from "../../lib/dash/server.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { hasBrowser, openBrowser, openPage } from "../support/browser.ts";
+import {
+  drawsOf,
+  episodeOf,
+  recipeOf,
+  rowsOf,
+  sampleOf,
+  statusOf,
+  wholeRun,
+  writeRun,
+} from "../support/recorded-run.ts";
+
+const temporary = (name: string) => mkdtempSync(join(tmpdir(), `nlac-${name}-`));
+let assets: Assets;
+
+beforeAll(() => {
+  const directory = temporary("assets");
+  execFileSync(process.execPath, ["scripts/bundle-dash.mjs", directory]);
+  assets = readAssets(directory);
+});
+
+test("script and styles have less than 50 KB compressed", () => {
+  const bytes = gzipSync(assets.script, { level: 9 }).length + gzipSync(assets.styles, { level: 9 }).length;
+  expect(bytes).toBeLessThan(50_000);
+});
+
+test("a missing bundle is named", () => {
+  expect(() => readAssets(temporary("none"))).toThrow(/npm run build/);
+});
+
+const screens: Record<string, string> = {
+  "view=overview": "iteration 4 of 4",
+  "view=metrics&run=a": "loss/l1",
+  "view=episodes&run=a&n=2": "The lamp heard switch 2.",
+  "view=critiques&run=a&n=3": "Critic on the same (s, a)",
+  "view=history&run=a&episode=0&turn=0": "4 draws",
+  "view=probes&run=a&n=0": "after 2 updates",
+  "view=compare": "Interquartile mean",
+};
+
+describe.skipIf(!hasBrowser)("in a browser", () => {
+  let browser: Browser;
+  let server: DashServer;
+  const root = temporary("runs");
+
+  beforeAll(async () => {
+    writeRun(join(root, "a"), wholeRun());
+    writeRun(join(root, "b"), {
+      ...wholeRun(),
+      recipe: recipeOf(1, { batchSize: 4 }),
+      status: statusOf("finished"),
+    });
+    const runs = new DashRuns([root]);
+    await runs.poll();
+    server = await serveDash(runs, { assets, pollMs: 30 });
+    browser = await openBrowser();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  const open = async (hash: string, viewport?: { width: number; height: number }) => {
+    const opened = await openPage(browser, viewport);
+    await opened.page.goto(`${server.link}&${hash}`);
+    return opened;
+  };
+  const textOf = (page: Page) => page.innerText("main");
+
+  test.each(Object.entries(screens))("%s shows what it should, and asks nobody else", async (hash, text) => {
+    const { page, faults, requests } = await open(hash);
+    await page.getByText(text).first().waitFor();
+    expect(faults).toEqual([]);
+    const origin = new URL(server.link).origin;
+    expect(requests.filter((url) => !url.startsWith(origin) && !url.startsWith("data:"))).toEqual([]);
+    await page.close();
+  });
+
+  test.each(Object.keys(screens))("%s fits into 390 pixels", async (hash) => {
+    const { page, faults } = await open(hash, { width: 390, height: 800 });
+    await page.getByText(screens[hash]!).first().waitFor();
+    expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
+    const main = page.locator("main");
+    expect(await main.evaluate((element) => element.scrollWidth - element.clientWidth)).toBe(0);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  test("the token under the pointer is explained by both models", async () => {
+    const { page } = await open("view=critiques&run=a&n=3");
+    await page.locator(".token", { hasText: "It " }).first().hover();
+    await page.getByText("Token 2 of 6").waitFor();
+    await page.locator(".token", { hasText: "lights" }).first().hover();
+    await page.getByText("Token 3 of 6").waitFor();
+    const side = await page.innerText(".side");
+    expect(side).toContain("2.4 nats");
+    expect(side).toMatch(/θ, which did not\s+14 %/);
+    expect(side).toContain('"burns"');
+    // The hottest token has the strongest colour.
+    const colours = await page
+      .locator(".tokens")
+      .first()
+      .locator(".token")
+      .evaluateAll((all) =>
+        all.map((element) => (element as { style?: { backgroundColor: string } }).style!.backgroundColor),
+      );
+    expect(colours[2]).toContain("0.8");
+    expect(colours[0]).toContain("0)");
+    // Attempt and refinement differ in one word.
+    expect(await page.locator(".diff del").innerText()).toBe("button");
+    expect(await page.locator(".diff ins").innerText()).toBe("switch");
+    await page.close();
+  });
+
+  test("filters, keys and the link", async () => {
+    const { page } = await open("view=critiques&run=a");
+    await page.getByText("4 of 4 samples").waitFor();
+    // By L1: the sample of the last update is first.
+    expect(await page.locator(".row").first().innerText()).toContain("update 3");
+    await page.getByRole("link", { name: "unchanged" }).click();
+    await page.getByText("1 of 4 samples").waitFor();
+    await page.getByRole("link", { name: "unchanged" }).click();
+    await page.getByText("4 of 4 samples").waitFor();
+    await page.keyboard.press("j");
+    await page.getByText("drawn by update 2").waitFor();
+    expect(page.url()).toContain("n=2");
+    await page.keyboard.press("k");
+    await page.getByText("drawn by update 3").waitFor();
+    await page.keyboard.press("/");
+    expect(await page.evaluate("document.activeElement.type")).toBe("search");
+    // The same link shows the same.
+    const { page: second } = await openPage(browser);
+    await second.goto(page.url());
+    await second.getByText("drawn by update 3").waitFor();
+    await second.close();
+    await page.close();
+  });
+
+  test("probes move in time with [ and ]", async () => {
+    const { page } = await open("view=probes&run=a");
+    await page.getByText("after 2 updates (2 of 2").waitFor();
+    await page.keyboard.press("[");
+    await page.getByText("after 0 updates (1 of 2").waitFor();
+    await page.close();
+  });
+
+  test("runs are laid over each other, with the fields in which they differ", async () => {
+    const { page } = await open(`view=metrics&run=a&with=b&filter=${encodeURIComponent("^loss/")}`);
+    await page.getByText("config.batchSize").waitFor();
+    expect(await page.locator(".panel").count()).toBe(1);
+    await page.locator(".panel canvas").waitFor();
+    await page.fill("input[type=search]", "[");
+    await page.locator("input.bad").waitFor();
+    await page.close();
+  });
+
+  test("what is recorded while the page is open appears", async () => {
+    const live = join(root, "live");
+    const { page, faults } = await open("view=overview");
+    await page.getByText("iteration 4 of 4").first().waitFor();
+    writeRun(live, { metrics: rowsOf(1, () => 0.25), episodes: [episodeOf(0)], status: statusOf("running") });
+    await page.getByRole("link", { name: "live" }).waitFor();
+    const metrics = new RecordWriter(join(live, "metrics.jsonl"));
+    metrics.append(rowsOf(2, () => 0.875)[1]);
+    metrics.close();
+    await page.locator(".big", { hasText: "0.88" }).waitFor();
+    const samples = new RecordWriter(join(live, "samples.jsonl"));
+    samples.append(sampleOf(7, 0, 0.5));
+    samples.close();
+    await page.getByText("1 samples").waitFor();
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  test("a hostile transcript stays text", async () => {
+    const { page, faults, requests } = await open("view=episodes&run=a&n=1");
+    await page.getByText("<img src=x onerror=").first().waitFor();
+    const text = await textOf(page);
+    expect(text).toContain("⟨U+202E⟩");
+    expect(text).toContain("⟨U+0000⟩");
+    expect(text).not.toContain("\u202e");
+    expect(await page.title()).toBe("nlac dash");
+    expect(await page.locator("main img").count()).toBe(0);
+    expect(requests.some((url) => url.endsWith("/x"))).toBe(false);
+    expect(faults).toEqual([]);
+    // Even a script in the page could not turn the text into markup.
+    const refused = await page.evaluate(
+      "(() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } })()",
+    );
+    expect(refused).toBe(true);
+    await page.close();
+  });
+
+  test("a huge text is shown in part at first", async () => {
+    writeRun(join(root, "huge"), { ...wholeRun(), episodes: [episodeOf(0, "x y ".repeat(500_000))] });
+    const { page } = await open("view=episodes&run=huge&n=0");
+    await page.getByText("show all 2,000,000 characters").first().waitFor();
+    expect((await textOf(page)).length).toBeLessThan(50_000);
+    await page.close();
+  });
+
+  test("of many episodes, only those in sight are drawn", async () => {
+    const count = 30_000;
+    const many = join(root, "many");
+    writeRun(many, { ...wholeRun(), episodes: Array.from({ length: count }, (_, id) => episodeOf(id)) });
+    const { page } = await open("view=episodes&run=many");
+    await page.getByText("30,000 of 30,000 episodes").waitFor();
+    expect(await page.locator(".row").count()).toBeLessThan(100);
+    expect(await page.locator(".row").first().innerText()).toContain(`#${count - 1}`);
+    await page.locator(".longlist").evaluate((list) => {
+      list.scrollTop = list.scrollHeight;
+    });
+    await page.locator(".row b", { hasText: /^#0$/ }).waitFor();
+    await page.selectOption("select[aria-label=task]", "lamp-1");
+    await page.getByText("10,000 of 30,000 episodes").waitFor();
+    await page.close();
+  });
+
+  test("without its token a page shows nothing but the reason", async () => {
+    const { page } = await openPage(browser);
+    await page.goto(`${new URL(server.link).origin}/#view=episodes`);
+    await page.getByText("The token is missing or wrong").waitFor();
+    expect(await textOf(page)).not.toContain("lamp");
+    await page.close();
+  });
+
+  test("an exported page is one file that works without a server, and loads nothing", async () => {
+    const from = temporary("export-from");
+    writeRun(join(from, "a"), { ...wholeRun(), draws: [drawsOf(0, 0, 1)] });
+    const out = join(temporary("export"), "page");
+    const limits = { maxEpisodes: 4, maxSamples: 2 };
+    const path = await exportDash(new DashRuns([from]), out, { assets, ...limits });
+    expect(readFileSync(path, "utf8").split("</script>")).toHaveLength(3);
+    expect(statSync(path).size).toBeLessThan(2 ** 20);
+    for (const [hash, text] of Object.entries({
+      "view=overview": "iteration 4 of 4",
+      "view=metrics&run=a": "loss/l1",
+      "view=episodes&run=a&n=7": "<img src=x",
+      "view=critiques&run=a": "Critic on the same (s, a)",
+      "view=history&run=a&episode=3&turn=0": "0 draws",
+      "view=probes&run=a": "after 2 updates",
+      "view=compare": "Interquartile mean",
+    })) {
+      const { page, faults, requests } = await openPage(browser);
+      await page.goto(`${pathToFileURL(path)}#${hash}`);
+      await page.getByText(text).first().waitFor();
+      expect(faults).toEqual([]);
+      expect(requests.filter((url) => !url.startsWith("file:") && !url.startsWith("data:"))).toEqual([]);
+      await page.close();
+    }
+  });
+});

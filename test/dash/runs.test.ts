@@ -1,0 +1,96 @@
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test, vi } from "vitest";
+import { DashRuns } from "../../lib/dash/runs.ts";
+import { versionStream } from "../../lib/dash/server.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { episodeOf, recipeOf, statusOf, wholeRun, writeRun } from "../support/recorded-run.ts";
+
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof import("node:fs")>();
+  const readdirSync = ((path: string, options: object) => {
+    if (path.endsWith("closed")) throw new Error("EACCES: permission denied");
+    return fs.readdirSync(path, options as { withFileTypes: true });
+  }) as typeof fs.readdirSync;
+  return { ...fs, readdirSync };
+});
+
+const place = mkdtempSync(join(tmpdir(), "nlac-runs-"));
+afterAll(() => rmSync(place, { recursive: true }));
+const directory = () => mkdtempSync(join(place, "runs-"));
+
+test("a file that cannot be read is an error of its run, and everything else is shown", async () => {
+  const root = directory();
+  writeRun(join(root, "a"), wholeRun());
+  writeRun(join(root, "b"), wholeRun());
+  // A directory cannot be read as a file, not even by root, whom permissions do not stop.
+  rmSync(join(root, "a", "draws.jsonl"));
+  mkdirSync(join(root, "a", "draws.jsonl"));
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const [a, b] = runs.all.map((run) => run.summary());
+  expect(a!.errors).toEqual([expect.stringContaining("EISDIR")]);
+  expect([a!.episodes, a!.updates]).toEqual([8, 3]);
+  expect([b!.episodes, b!.errors]).toEqual([8, []]);
+  const version = runs.all[0]!.version();
+  rmSync(join(root, "a", "draws.jsonl"), { recursive: true });
+  await runs.poll();
+  expect(runs.all[0]!.summary().errors).toEqual([]);
+  expect(runs.all[0]!.version()).not.toBe(version);
+});
+
+test("a directory that cannot be read is named, and the others are searched", async () => {
+  const root = directory();
+  writeRun(join(root, "b"), wholeRun());
+  // Permissions do not stop root, as whom tests may run.
+  mkdirSync(join(root, "closed"));
+  const runs = new DashRuns([root]);
+  expect(runs.faults).toEqual([expect.stringMatching(/closed cannot be read: EACCES/)]);
+  expect(runs.all.map(({ id }) => id)).toEqual(["b"]);
+});
+
+test("a served run shows the episodes of its clients, and neither a last iteration nor a time left", async () => {
+  const root = directory();
+  const path = join(root, "served");
+  const recipe = recipeOf(0, { iterations: Number.MAX_SAFE_INTEGER });
+  writeRun(path, {
+    recipe,
+    metrics: wholeRun().metrics,
+    status: { ...statusOf("running"), fraction: 1e-15 },
+  });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  expect(runs.all[0]!.summary()).toMatchObject({ episodes: 0, iteration: 4, errors: [] });
+  const writer = RecordWriter.resume(join(path, "episodes.jsonl"));
+  for (const id of [0, 1, 2]) writer.append(episodeOf(id));
+  writer.close();
+  await runs.poll();
+  const [run] = runs.all;
+  expect(run!.summary()).toMatchObject({ episodes: 3, iterations: null, left: null, fraction: null });
+  expect(await run!.episode(2)).toMatchObject({ id: 2, task: "lamp-2" });
+  expect(run!.succeeded(1)).toBe(false);
+});
+
+test("a change while the stream is full is sent once it is read", async () => {
+  const root = directory();
+  writeRun(join(root, "a"), wholeRun());
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const listeners = new Set<() => void>();
+  const stop = new AbortController();
+  const reader = versionStream(runs, listeners, stop.signal).getReader();
+  const next = async () => {
+    const { value } = await reader.read();
+    return JSON.parse(new TextDecoder().decode(value).slice("data: ".length)) as Record<string, string>;
+  };
+  const writer = RecordWriter.resume(join(root, "a", "trajectories.jsonl"));
+  writer.append(episodeOf(8));
+  writer.close();
+  await runs.poll();
+  for (const tell of listeners) tell();
+  await next();
+  expect(await next()).toEqual({ a: runs.all[0]!.version() });
+  stop.abort();
+  expect((await reader.read()).done).toBe(true);
+});

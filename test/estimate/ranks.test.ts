@@ -1,0 +1,50 @@
+import { describe, expect, test } from "vitest";
+import { renderDryRun } from "../../lib/cli/dry-run.ts";
+import { estimate } from "../../lib/estimate/estimate.ts";
+import { memoryOf, type Split } from "../../lib/estimate/memory.ts";
+import { loadRecipe } from "../../lib/recipe/recipe.ts";
+
+/** Bytes of weights, gradients, moments and θ̄ of one rank. */
+async function weights(name: string, split: Split): Promise<number> {
+  const recipe = await loadRecipe(name, ["learner.device=cuda"]);
+  const { shape, work } = estimate(recipe);
+  return memoryOf(recipe, shape, work, "cuda", split)
+    .held.filter(({ name: part }) => part !== "keys and values")
+    .reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+describe("the memory of a rank", () => {
+  // Qwen2.5-7B has 7.6 billion parameters: 24 bytes each alone; 8 + 16 / N at stage 1; 4 + 20 / N at stage 2, and 4 of
+  // the 1.09 billion of embeddings and head.
+  test.each([
+    [1, "none", 183],
+    [8, "none", 183],
+    [8, 1, 76],
+    [8, 2, 55],
+  ] as const)(
+    "over %i ranks with sharding %s is %i GB for NLAC of 7 billion parameters",
+    async (ranks, sharding, gb) => {
+      const bytes = await weights("paper/qwen2.5-7b-tau-bench", { ranks, sharding });
+      expect(Math.abs(bytes / 1e9 - gb)).toBeLessThan(1.5);
+    },
+  );
+
+  test("is that of one device for one rank, with every sharding up to one layer's gradients", async () => {
+    const alone = await weights("paper/qwen2.5-7b-tau-bench", { ranks: 1, sharding: "none" });
+    expect(await weights("paper/qwen2.5-7b-tau-bench", { ranks: 1, sharding: 1 })).toBe(alone);
+    const two = await weights("paper/qwen2.5-7b-tau-bench", { ranks: 1, sharding: 2 });
+    expect(two / alone).toBeGreaterThan(1);
+    expect(two / alone).toBeLessThan(1.01);
+  });
+});
+
+test("a dry run for GPUs plans ranks, one for a CPU does not", async () => {
+  const shown = async (...changes: string[]) => {
+    const recipe = await loadRecipe("paper/qwen2.5-7b-tau-bench", changes);
+    return renderDryRun({ recipe, environment: { fault: "not opened" }, estimate: estimate(recipe) });
+  };
+  const planned = await shown("learner.device=cuda");
+  expect(planned).toMatch(/^ {2}8 +2 /m);
+  expect(planned).toContain("The fewest H100s");
+  expect(await shown("learner.device=cpu")).not.toContain("ranks, each on one GPU");
+});

@@ -1,0 +1,71 @@
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { type Progress, silentProgress } from "../../lib/display/progress.ts";
+import { heartbeatMs, readStatus, StatusWriter } from "../../lib/run/status.ts";
+
+const path = mkdtempSync(join(tmpdir(), "nlac-status-"));
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: 1_000_000 });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+test("it tells what is done and how far, and that the process lives", () => {
+  const phases: string[] = [];
+  const shown: Progress = { ...silentProgress, phase: (name, total) => phases.push(`${name} ${total}`) };
+  const status = new StatusWriter(path, shown);
+  expect(readStatus(path)).toMatchObject({ state: "running", heartbeat: 1000, phase: "" });
+  status.phase("update", 8);
+  status.overall(0.25);
+  status.overall(0.5);
+  vi.advanceTimersByTime(heartbeatMs);
+  expect(readStatus(path)).toMatchObject({ heartbeat: 1005, phase: "update", total: 8 });
+  expect(readStatus(path)).toMatchObject({ fraction: 0.5, fractionAtStart: 0.25 });
+  expect(phases).toEqual(["update 8"]);
+  status.end("failed", { code: "ERR_NOT_FINITE", message: "ten skipped steps" });
+  expect(readStatus(path)).toMatchObject({ state: "failed", error: { code: "ERR_NOT_FINITE" } });
+  // An end is final, and nothing is written after it.
+  status.end("stopped");
+  vi.advanceTimersByTime(60_000);
+  expect(readStatus(path)).toMatchObject({ state: "failed", heartbeat: 1005 });
+  expect(readdirSync(path)).toEqual(["status.json"]);
+});
+
+test("every call is passed on to the display", () => {
+  const calls: unknown[][] = [];
+  const record =
+    (name: string) =>
+    (...args: unknown[]) =>
+      calls.push([name, ...args]);
+  const shown: Required<Progress> = {
+    ...{ phase: record("phase"), advance: record("advance"), show: record("show"), hide: record("hide") },
+    ...{ iteration: record("iteration"), overall: record("overall") },
+  };
+  const status: Required<Progress> = new StatusWriter(path, shown);
+  const made: { [Name in keyof Progress]-?: Parameters<Required<Progress>[Name]> } = {
+    ...{ phase: ["update", 8], advance: [3, 40], show: [{ loss: 0.5 }], hide: ["loss"] },
+    ...{ iteration: [2, 4], overall: [0.5] },
+  };
+  for (const [name, args] of Object.entries(made))
+    (status[name as keyof Progress] as (...args: unknown[]) => void)(...args);
+  expect(calls).toEqual(Object.entries(made).map(([name, args]) => [name, ...args]));
+  (status as StatusWriter).end("finished");
+});
+
+test("a directory that cannot be written does not stop the training", () => {
+  const gone = join(path, "gone");
+  const status = new StatusWriter(gone, silentProgress);
+  status.phase("update", 1);
+  status.end("finished");
+  expect(readStatus(gone)).toBeUndefined();
+});
+
+test("a damaged status is an error that names it", () => {
+  writeFileSync(join(path, "status.json"), '{"state":"asleep"}');
+  expect(() => readStatus(path)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  rmSync(path, { recursive: true });
+});

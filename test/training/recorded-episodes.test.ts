@@ -1,0 +1,52 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { toRecord } from "../../lib/episodes/records.ts";
+import type { Trajectory } from "../../lib/episodes/trajectory.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { recordedEpisodes } from "../../lib/training/recorded-episodes.ts";
+import { errandEnvironment, play } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+const root = mkdtempSync(join(tmpdir(), "nlac-recorded-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+test("branches name the new numbers of the episodes that they repeat, in each file by itself", async () => {
+  const environment = errandEnvironment();
+  const [episode] = await play(() => "Thought:\nhm\nAction:\nsoap", environment);
+  const own = (id: number): Trajectory => ({ ...episode!, id });
+  const branch = (id: number, trajectory: number): Trajectory => ({
+    ...own(id),
+    branch: { trajectory, turn: 0 },
+  });
+  const file = (name: string, episodes: Trajectory[]) => {
+    const path = join(root, name);
+    const writer = RecordWriter.resume(path);
+    for (const one of episodes) writer.append(toRecord(one));
+    writer.close();
+    return path;
+  };
+  const files = [
+    file("first.jsonl", [own(40), own(41), branch(2 ** 30, 41)]),
+    // Branches of a branch and of an episode that is not in the file count as episodes.
+    file("second.jsonl", [
+      own(41),
+      branch(2 ** 30, 41),
+      branch(2 ** 30 + 1, 2 ** 30),
+      branch(2 ** 30 + 2, 40),
+    ]),
+  ];
+  const read: [number, object | undefined][] = [];
+  for await (const { id, branch } of recordedEpisodes(files, new ScriptedModel(() => ""), environment))
+    read.push([id, branch]);
+  expect(read).toEqual([
+    [0, undefined],
+    [1, undefined],
+    [2, { trajectory: 1, turn: 0 }],
+    [3, undefined],
+    [4, { trajectory: 3, turn: 0 }],
+    [5, undefined],
+    [6, undefined],
+  ]);
+});

@@ -18,6 +18,13 @@ const typescript = !process.argv.includes("--native");
 const native = !process.argv.includes("--ts");
 const totals = { passed: 0, failed: 0, skipped: 0 };
 const failures = [];
+const began = Date.now();
+
+/** The time since the start, as "12m05s". */
+function elapsed() {
+  const seconds = Math.round((Date.now() - began) / 1000);
+  return `${Math.floor(seconds / 60)}m${String(seconds % 60).padStart(2, "0")}s`;
+}
 
 /** @param names of the failed tests, if the runner prints them */
 function count(name, { passed = 0, failed = 0, skipped = 0, names = [] }) {
@@ -25,7 +32,8 @@ function count(name, { passed = 0, failed = 0, skipped = 0, names = [] }) {
   totals.failed += failed;
   totals.skipped += skipped;
   if (failed > 0) failures.push([`${name}: ${failed} failed`, ...names].join("\n  "));
-  console.log(`== ${name}: ${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`);
+  const skips = skipped ? `, ${skipped} skipped` : "";
+  console.log(`== ${name}: ${passed} passed, ${failed} failed${skips}, at ${elapsed()}`);
 }
 
 /** Runs a step that passes or fails as a whole. Its failure does not stop the others. */

@@ -1,14 +1,42 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+
+// Files whose tests use several threads, or measure time or memory: one after another.
+const alone = [
+  "test/dash/server.test.ts",
+  "test/learner/**/*.test.ts",
+  "test/ops/**/*.test.ts",
+  "test/ranks/**/*.test.ts",
+  "test/serve/{episodes,hostile,server}.test.ts",
+  "test/services/storm.test.ts",
+  "test/sinks/**/*.test.ts",
+  "test/tokens/conversation.test.ts",
+];
 
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/temporary.ts"],
     setupFiles: ["test/support/properties.ts"],
-    // The core uses every core; test files in parallel would only slow each other down.
-    fileParallelism: false,
     testTimeout: 120_000,
     hookTimeout: 120_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "parallel",
+          include: ["test/**/*.test.ts"],
+          exclude: alone,
+          // A file per core, and a thread per file.
+          maxWorkers: availableParallelism(),
+          env: { NLAC_THREADS: "1", OMP_NUM_THREADS: "1" },
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        extends: true,
+        test: { name: "alone", include: alone, fileParallelism: false, sequence: { groupOrder: 1 } },
+      },
+    ],
   },
   resolve: {
     alias: [

@@ -40,10 +40,20 @@ endfunction()
 nlac_node_addon(nlac_loader nlac_loader ${nlac_loader_sources})
 target_link_libraries(nlac_loader PRIVATE ${CMAKE_DL_LIBS})
 
-nlac_node_addon(nlac_addon nlac ${nlac_binding_sources})
-target_link_libraries(nlac_addon PRIVATE nlac_learner)
-target_precompile_headers(nlac_addon REUSE_FROM nlac_pch)
-# Hides the static libraries' symbols: only Node's registration functions are exported.
-target_link_options(nlac_addon PRIVATE "-Wl,--exclude-libs,ALL")
-# Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
-target_link_options(nlac_addon PRIVATE "-Wl,-z,nodelete")
+# Objects, which cmake/cuda_check.cmake links a second time.
+add_library(nlac_binding OBJECT ${nlac_binding_sources})
+target_link_libraries(nlac_binding PUBLIC nlac_node nlac_learner)
+target_precompile_headers(nlac_binding REUSE_FROM nlac_pch)
+
+# An addon of the core, from `ARGN`, objects of the binding.
+function(nlac_core_addon name output)
+  nlac_node_addon(${name} ${output} ${ARGN})
+  target_link_libraries(${name} PRIVATE nlac_learner)
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+  # Hides the static libraries' symbols: only Node's registration functions are exported.
+  target_link_options(${name} PRIVATE "-Wl,--exclude-libs,ALL")
+  # Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
+  target_link_options(${name} PRIVATE "-Wl,-z,nodelete")
+endfunction()
+
+nlac_core_addon(nlac_addon nlac $<TARGET_OBJECTS:nlac_binding>)

@@ -1,8 +1,8 @@
 // The addon of lib/native/addon.ts. This folder has all Node-API code of nlac. native/loader must
 // have loaded libtorch before.
 
+#include <ATen/ATen.h>
 #include <napi.h>
-#include <torch/torch.h>
 #include <torch/version.h>
 
 #include <cmath>
@@ -69,8 +69,7 @@ Napi::Value signatures(Napi::Env env) {
 
 constexpr Function functions[] = {
     function("torchVersion", [](Napi::Env env) { return Napi::String::New(env, TORCH_VERSION); }),
-    function("cudaAvailable",
-             [](Napi::Env env) { return Napi::Boolean::New(env, torch::cuda::is_available()); }),
+    function("cudaAvailable", [](Napi::Env env) { return Napi::Boolean::New(env, at::hasCUDA()); }),
     function("instructionSet",
              [](Napi::Env env) { return Napi::String::New(env, name_of(best_instruction_set())); }),
     function("setThreads",

@@ -1,8 +1,8 @@
 // The addon's data of a JavaScript environment (the main thread and every worker_threads Worker).
 #pragma once
 
+#include <ATen/ATen.h>
 #include <napi.h>
-#include <torch/torch.h>
 
 #include <map>
 #include <memory>

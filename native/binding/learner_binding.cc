@@ -2,7 +2,8 @@
 // only the worker's thread uses the core's Learner, and results are copied to JavaScript on the
 // main thread.
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <functional>
 #include <memory>

@@ -1,7 +1,8 @@
 // NativeTensor and its operations (lib/ops/ops.ts): the core's losses, AdamW and moving average without
 // a model. They are synchronous, for tests, benchmarks and users' own training loops.
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstring>

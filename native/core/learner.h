@@ -30,7 +30,7 @@
 // has begun drops the accumulated gradients, because it is unknown which texts they contain.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <functional>

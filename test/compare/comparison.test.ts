@@ -91,6 +91,7 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
       "ppo",
       "archer",
       "sac",
+      "hope",
     ];
     expect([name, methods.map(({ name }) => name), seeds.length]).toEqual([
       "errands",
@@ -117,7 +118,7 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
       expect.objectContaining({
         code: "ERR_CONFIG",
         message: expect.stringMatching(
-          /one of ablations, causal-controls, dead-ends, errands, errands-tuning, feedback, held-out, quickstart, rehearsal\.$/,
+          /one of ablations, causal-controls, dead-ends, errands, errands-tuning, feedback, held-out, hope, quickstart, rehearsal\.$/,
         ),
       }),
     );

@@ -1,7 +1,7 @@
 // The kernels of this folder on tensors. Thread rule: the caller's thread, plus at::parallel_for.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/cpu/gemm.h"
 #include "core/cpu/kernels.h"

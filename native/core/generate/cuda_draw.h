@@ -2,7 +2,7 @@
 // token, and masks of ids, cross between host and device. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <span>

@@ -19,7 +19,7 @@
 // Thread rule: the learner's thread. Other threads may set `cancelled`.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <deque>

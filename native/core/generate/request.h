@@ -1,7 +1,7 @@
 // Generation requests, their results, and how one token is sampled.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Shared by the learner's sources. Not for others.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 // bf16, it is rounded once from float32. All sums are float32.
 #include "core/loss/linear_loss.h"
 
+#include <ATen/core/grad_mode.h>
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -25,7 +25,7 @@
 // weight) and ERR_VALUE (an option out of range, a non-finite per-row input, an unsupported type).
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 

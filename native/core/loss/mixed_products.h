@@ -7,7 +7,7 @@
 // generated per shape, and this keeps their number small.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 

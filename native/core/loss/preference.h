@@ -9,7 +9,7 @@
 // a prompt.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>

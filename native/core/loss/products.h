@@ -3,7 +3,7 @@
 // caller's thread, plus libtorch's own.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 namespace nlac {
 

@@ -3,7 +3,7 @@
 // at::parallel_for.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 

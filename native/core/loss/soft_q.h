@@ -14,7 +14,7 @@
 // the value of the next row.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // keys and values in a KvStore. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/model/adapter.h"
 #include "core/model/attention.h"

@@ -10,7 +10,7 @@
 // is tried. Off by default: not measured yet.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstddef>
 #include <memory>

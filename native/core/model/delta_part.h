@@ -2,7 +2,7 @@
 // StateStore. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/model/adapter.h"
 #include "core/model/config.h"

@@ -7,7 +7,7 @@
 // in the length. No autograd. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>

@@ -2,7 +2,7 @@
 // gated activation. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/model/config.h"
 #include "core/model/rope.h"

@@ -1,7 +1,7 @@
 // The gated feed-forward part: down(act(gate x) · up x). Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/model/adapter.h"
 #include "core/model/config.h"

@@ -6,7 +6,7 @@
 // thousand tokens; they are stored in slots of states(), and not for every block.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>

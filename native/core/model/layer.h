@@ -3,7 +3,7 @@
 // rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <vector>
 

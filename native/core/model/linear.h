@@ -3,7 +3,7 @@
 // every type of input. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <optional>

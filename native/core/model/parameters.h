@@ -2,7 +2,7 @@
 // loaded, exported and adapted. Each part has a function that lists its own (attention_parameters, …).
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // Tables of rotary positions. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 

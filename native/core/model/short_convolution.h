@@ -4,7 +4,7 @@
 // Tokens before a sequence are zeros. No autograd. Thread rule: the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>

@@ -4,7 +4,7 @@
 // owned by the learner's thread.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <functional>
 #include <optional>

@@ -3,7 +3,7 @@
 // the work goes to its current stream.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <functional>

@@ -8,7 +8,7 @@
 // together(); ERR_CONFIG if this build cannot connect the device.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <chrono>
 #include <cstdint>

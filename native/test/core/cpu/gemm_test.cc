@@ -1,8 +1,8 @@
 // The CPU's matrix products against float64, for every supported instruction set.
 #include "core/cpu/gemm.h"
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <torch/torch.h>
 
 #include <string>
 #include <tuple>

@@ -1,8 +1,8 @@
 // The kernels of every supported instruction set, in float32 and bfloat16, against float64.
 #include "core/cpu/kernels.h"
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <limits>

@@ -320,7 +320,7 @@ TEST_CASE("the most probable ids of every new token are the model's, whatever th
 }
 
 TEST_CASE("completions on a GPU equal the CPU's, with and without CUDA graphs" *
-          doctest::skip(!torch::cuda::is_available())) {
+          doctest::skip(!at::hasCUDA())) {
   Model model;
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 21; ++i)  // one after another ends, and their number with them

@@ -1,6 +1,7 @@
 // A small model and its expected completions.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ inline ModelConfig tiny_config(int64_t max_positions = 256) {
 
 inline Weights random_weights(const ModelConfig& config, uint64_t seed) {
   at::NoGradGuard no_grad;
-  torch::manual_seed(seed);
+  at::manual_seed(seed);
   Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
   for (const at::Tensor& tensor : weights.list()) {
     if (tensor.dim() == 1) {

@@ -1,6 +1,8 @@
 // Generation against a naive one: a full forward per token, one sequence at a time.
 #include "test/core/generate/engine_examples.h"
 
+#include <ATen/core/grad_mode.h>
+
 using namespace engine_test;
 using namespace nlac;
 

@@ -1,6 +1,8 @@
 // Learners that train adapters.
 #include "test/core/learner/examples.h"
 
+#include <ATen/core/grad_mode.h>
+
 using namespace learner_test;
 using namespace nlac;
 
@@ -270,7 +272,7 @@ TEST_CASE("heads stay in float32 beside an adapter on a bfloat16 model") {
     whole.heads = adapted.heads = heads;
     const auto learner = Learner::create(tiny_config(), 1, whole);
     at::NoGradGuard no_grad;
-    torch::manual_seed(6);
+    at::manual_seed(6);
     const auto heads_of = [&](const Weights& weights) {
       return heads == Heads::value ? std::vector<at::Tensor>{weights.value, weights.value_bias}
                                    : std::vector<at::Tensor>{weights.q[0].advantage, weights.q[0].value,

@@ -1,6 +1,7 @@
 // Models small enough for finite differences and full forwards per token, and sequences for them.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
@@ -145,7 +146,7 @@ inline void check_gradient(Learner& learner, const std::function<double(bool)>& 
     direction[i] = gradients[i] / norm;
     CHECK(difference(direction, 1e-2) == doctest::Approx(norm).epsilon(0.02));
   }
-  torch::manual_seed(3);
+  at::manual_seed(3);
   std::vector<at::Tensor> direction;
   double slope = 0;
   for (const at::Tensor& gradient : gradients) {
@@ -191,7 +192,7 @@ inline std::unique_ptr<Learner> tiny_critic(const LearnerOptions& options = with
                                             Family family = Family::llama) {
   auto learner = tiny_learner(options, family);
   at::NoGradGuard no_grad;
-  torch::manual_seed(4);
+  at::manual_seed(4);
   learner->masters().value.copy_(at::randn({1, 24}) * 0.3);
   learner->masters().value_bias.fill_(0.2);
   return learner;
@@ -255,7 +256,7 @@ inline SoftQOptions some_soft_q() {
 inline std::unique_ptr<Learner> q_learner(const LearnerOptions& options = q_options()) {
   auto learner = Learner::create(tiny_config(Family::qwen3), 1, options);
   at::NoGradGuard no_grad;
-  torch::manual_seed(5);
+  at::manual_seed(5);
   const auto scatter = [](const Weights& weights) {
     for (const at::Tensor& tensor : weights.list()) {
       if (tensor.dim() == 2) tensor.add_(at::randn_like(tensor) * 0.2);

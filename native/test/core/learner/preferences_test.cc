@@ -1,5 +1,6 @@
 // Preference pairs and the reward model. The reference is float64 autograd of the formulas down to
 // the hidden states, and the float64 decoder below.
+#include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 

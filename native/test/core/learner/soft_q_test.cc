@@ -1,6 +1,8 @@
 // Soft Q heads and their loss.
 #include "test/core/learner/examples.h"
 
+#include <ATen/core/grad_mode.h>
+
 using namespace learner_test;
 using namespace nlac;
 

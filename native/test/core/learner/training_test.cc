@@ -1,6 +1,8 @@
 // Steps, the target network and the reference.
 #include "test/core/learner/examples.h"
 
+#include <ATen/core/grad_mode.h>
+
 using namespace learner_test;
 using namespace nlac;
 
@@ -252,7 +254,7 @@ TEST_CASE("each optimizer state has its own moments") {
 }
 
 // For models so small that a GPU's order of sums hardly matters in float32.
-TEST_CASE("a learner on a GPU equals one on the CPU" * doctest::skip(!torch::cuda::is_available())) {
+TEST_CASE("a learner on a GPU equals one on the CPU" * doctest::skip(!at::hasCUDA())) {
   const auto on_host = [](const Weights& weights) { return copies(weights.copy_as(at::kFloat, at::kCPU)); };
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     for (const auto& [dtype, within] : {std::pair{at::kFloat, 1e-3}, std::pair{at::kBFloat16, 0.05}}) {

@@ -2,6 +2,7 @@
 // the formulas.
 #include "core/loss/preference.h"
 
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,7 +1,9 @@
 // Naive soft Q-learning on tokens: float64, whole tensors, torch's autograd.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <vector>
 

@@ -1,7 +1,8 @@
 #include "core/loss/soft_q.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
-#include <torch/torch.h>
 
 #include <array>
 #include <limits>
@@ -22,7 +23,7 @@ struct Problem {
 };
 
 Problem problem_of(int64_t rows, int64_t vocab, int64_t hidden, at::ScalarType type, double scale = 1) {
-  torch::manual_seed(static_cast<uint64_t>(rows * 1000 + vocab));
+  at::manual_seed(static_cast<uint64_t>(rows * 1000 + vocab));
   const auto normal = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(type); };
   const auto side = [&] {
     SoftQSide made{normal({rows, hidden}).mul_(scale), normal({vocab, hidden}), {}};

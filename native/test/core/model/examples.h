@@ -1,7 +1,7 @@
 // Recorded runs of tiny decoders, and the gradients that the losses would give.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cstring>
 #include <map>

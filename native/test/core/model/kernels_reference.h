@@ -1,9 +1,10 @@
 // Random inputs, formulas in float64, and distances from them.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <atomic>

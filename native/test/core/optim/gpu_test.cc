@@ -6,7 +6,7 @@ using namespace nlac;
 
 namespace {
 
-const bool no_gpu = !torch::cuda::is_available();
+const bool no_gpu = !at::hasCUDA();
 
 at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.to(at::kCUDA); }
 

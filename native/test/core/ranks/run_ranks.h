@@ -1,7 +1,8 @@
 // Several ranks as threads of this process.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <chrono>
 #include <cstdlib>

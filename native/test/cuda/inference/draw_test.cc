@@ -113,7 +113,7 @@ GenerateResult plain(Decoder& decoder, const Weights& weights, const GenerateReq
 
 TEST_CASE("cuda: the same logits give the CPU's token and log probability") {
   Random random;
-  torch::manual_seed(3);
+  at::manual_seed(3);
   int64_t wrong = 0, not_finite = 0;
   double off = 0;  // the largest difference of log probabilities
   for (const auto& [vocab, rows, count] :

@@ -34,7 +34,7 @@ export function totals(name, onReport = () => {}) {
     for (const [key, value] of Object.entries(worst))
       total.worst[key] = Math.max(total.worst[key] ?? Number.NEGATIVE_INFINITY, value);
     if (failure !== undefined) total.failures.push(failure);
-    onReport(total);
+    onReport(total, failure);
   };
   return { total, report };
 }
@@ -55,7 +55,16 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
   return total;
 }
 
-function progress({ name, runs, failures }) {
+/** Shows the totals, and prints the first failures of a campaign at once. */
+function progress({ name, runs, failures }, failure, seed) {
+  if (failure !== undefined && failures.length <= 20) {
+    process.stderr.write("\r\u001b[K");
+    console.log(
+      `${name} failed in run ${failure.number}. ` +
+        `Repeat: npm run torture -- ${name} --seed ${seed} --only ${failure.number}\n` +
+        `  ${String(failure.message).replaceAll("\n", "\n  ")}`,
+    );
+  }
   const failed = failures.length > 0 ? `, ${failures.length} failed` : "";
   process.stderr.write(`\r${name}: ${runs} runs${failed}\u001b[K`);
 }
@@ -114,15 +123,10 @@ async function main() {
 
   const results = [];
   for (const name of positionals.length > 0 ? positionals : known) {
-    results.push(await runCampaign(name, { ...options, onReport: progress }));
+    const onReport = (total, failure) => progress(total, failure, seed);
+    results.push(await runCampaign(name, { ...options, onReport }));
     process.stderr.write("\n");
   }
-  for (const { name, failures } of results)
-    for (const { number, message } of failures.slice(0, 20))
-      console.log(
-        `${name} failed in run ${number}. Repeat: npm run torture -- ${name} --seed ${seed} --only ${number}\n` +
-          `  ${String(message).replaceAll("\n", "\n  ")}`,
-      );
   const git = spawnSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" });
   const commit = git.status === 0 && existsSync(join(root, ".git")) ? git.stdout.trim() : "";
   console.log(table(results, { commit, date: new Date().toISOString().slice(0, 10) }));

@@ -1,12 +1,18 @@
-/** One temporary directory for all files that tests write; it is removed after the last test. */
+/**
+ * One temporary directory for all files that tests write; it is removed after the last test. vitest calls this once for
+ * every project, and the first call makes it.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 
-export default function setup(): () => void {
+const prefix = "nlac-tests-";
+
+export default function setup(): (() => void) | undefined {
   const before = process.env.TMPDIR;
-  const directory = mkdtempSync(join(tmpdir(), "nlac-tests-"));
+  if (before !== undefined && basename(before).startsWith(prefix)) return undefined;
+  const directory = mkdtempSync(join(tmpdir(), prefix));
   process.env.TMPDIR = directory;
   return () => {
     if (before === undefined) delete process.env.TMPDIR;

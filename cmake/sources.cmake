@@ -49,6 +49,7 @@ set(nlac_loss_sources
   native/core/loss/plan.cc
   native/core/loss/preference.cc
   native/core/loss/products.cc
+  native/core/loss/row_detail.cc
   native/core/loss/row_kernels.cc
   native/core/loss/rows.cc
   native/core/loss/soft_q.cc)
@@ -149,6 +150,7 @@ set(nlac_test_loss_sources
   native/test/core/loss/plan_test.cc
   native/test/core/loss/preference_test.cc
   native/test/core/loss/products_test.cc
+  native/test/core/loss/row_detail_test.cc
   native/test/core/loss/rows_test.cc
   native/test/core/loss/soft_q_test.cc
   native/test/core/loss/token_loss_test.cc)

@@ -60,12 +60,15 @@ export type {
 } from "./learner/options.ts";
 export type { Grammar } from "./model/grammar.ts";
 export type {
+  DetailedKlOptions,
   DistilledText,
   Divergence,
   GenerateOptions,
   GenerateRequest,
   Generation,
   JudgedText,
+  KlDetail,
+  KlSide,
   LanguageModel,
   PolicyGradientModel,
   PreferenceLoss,

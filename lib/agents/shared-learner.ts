@@ -6,10 +6,12 @@
 
 import type { Learner } from "../learner/learner.ts";
 import type {
+  DetailedKlOptions,
   DistilledText,
   GenerateOptions,
   GenerateRequest,
   Generation,
+  KlDetail,
   LanguageModel,
   ScoredText,
   StepOptions,
@@ -196,8 +198,15 @@ export class SharedLearner implements LanguageModel, ServedModel {
     return this.#inJobs(texts, (group) => this.#learner.tokenNll(group, options));
   }
 
-  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]> {
-    return this.#inJobs(texts, (group) => this.#learner.tokenKl(group, options));
+  async tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
+  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
+  async tokenKl(
+    texts: readonly DistilledText[],
+    options?: TokenKlOptions & { detail?: number },
+  ): Promise<(Float32Array | KlDetail)[]> {
+    return this.#inJobs<DistilledText, Float32Array | KlDetail>(texts, (group) =>
+      this.#learner.tokenKl(group, options),
+    );
   }
 
   async tokenSurrogate(

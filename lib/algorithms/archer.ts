@@ -444,10 +444,7 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
     const { trajectory, turn } = transition;
     run.sample({
       ...{ update: state.updates, trajectory, turn },
-      texts: {
-        state: model.decode(transition.state.tokens),
-        attempt: model.decode(acted[i]!.action),
-      },
+      texts: { attempt: model.decode(acted[i]!.action) },
       facts: { advantage: advantages[i]!, ...values[i]! },
     });
   }

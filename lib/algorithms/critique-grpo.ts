@@ -184,6 +184,8 @@ interface Sample {
   texts: EpisodeText[];
   advantage: number;
   isRefinement: boolean;
+  /** Of a refined action. */
+  turn?: number;
 }
 
 /** State shared by the functions below. */
@@ -314,7 +316,14 @@ function samplesOf(
       const prompt = trajectory.turns[turn]!.state.prompt();
       const weight = response.map(() => 1);
       const texts = [{ prompt, response, weight, turns: [{ start: 0, end, reward }] }];
-      return { trajectory, reward, texts, advantage: advantages[group.length + j]!, isRefinement: true };
+      return {
+        trajectory,
+        turn,
+        reward,
+        texts,
+        advantage: advantages[group.length + j]!,
+        isRefinement: true,
+      };
     });
     return [...episodes, ...refinements];
   });
@@ -377,9 +386,16 @@ async function update<Task>(
     stepPlace(state, config, updatesPerRound(batching(config))),
     state,
   );
-  for (const { trajectory, reward, texts, advantage, isRefinement } of batch.slice(0, run.samplesPerUpdate)) {
+  for (const { trajectory, turn, reward, texts, advantage, isRefinement } of batch.slice(
+    0,
+    run.samplesPerUpdate,
+  )) {
     const facts = { advantage, refinement: isRefinement };
-    run.sample(episodeSample(model, state.updates, { id: trajectory.id, reward }, texts, facts));
+    const place = turn === undefined ? {} : { turn };
+    run.sample({
+      ...episodeSample(model, state.updates, { id: trajectory.id, reward }, texts, facts),
+      ...place,
+    });
   }
   return {
     ...surrogateMetrics([...first!, ...shaped.texts], [...results, ...shaped.results]),

@@ -58,10 +58,10 @@ import {
 import { mean } from "../statistics/mean.ts";
 import { adamWConfig, trainingConfig } from "../training/config.ts";
 import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
-import { inGroups, supportOf } from "../training/losses.ts";
+import { criticLosses, inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { chooseProbes, explainProbes, tapProbes } from "../training/probes.ts";
-import { type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
+import { criticOptions, type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
@@ -417,16 +417,17 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     ...text,
     weight: (config.criticWeight * weights[i]!) / (text.response.length * usable.length),
   }));
-  const support = supportOf(config);
-  const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
+  const options = criticOptions(run, config, state.updates);
+  const { losses, details } = await criticLosses(model, texts, run.signal, options);
   const l1 = losses.map(mean);
   const recorded = performance.now();
-  const lossOf = new Map(usable.map(({ i }, j) => [i, losses[j]!]));
+  const placed = <T>(list: readonly T[]) =>
+    targets.map((_, i) => list[usable.findIndex((one) => one.i === i)]);
   const records = await prepareRecords(
     training,
     {
       ...{ update: state.updates, transitions, targets, refinements: refined },
-      losses: targets.map((_, i) => lossOf.get(i)),
+      ...{ losses: placed(losses), details: placed(details) },
     },
     state.drawn,
     state.episodes,

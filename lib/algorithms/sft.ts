@@ -251,7 +251,11 @@ async function update<Task>(training: Training<Task>, perEpoch: number): Promise
   const stepped = await scheduledStep(model, config, stepPlace(state, config, perEpoch), state);
   for (const [i, { trajectory, turn }] of batch.slice(0, run.samplesPerUpdate).entries()) {
     const { prompt, response } = texts[i]!;
-    const written = { state: model.decode(prompt), action: model.decode(response) };
+    // A demonstration is no episode of the run.
+    const written = {
+      ...(trajectory < 0 && { state: model.decode(prompt) }),
+      action: model.decode(response),
+    };
     run.sample({ update: state.updates, trajectory, turn, texts: written, facts: { nll: mean(losses[i]!) } });
   }
   const tokens = losses.reduce((sum, { length }) => sum + length, 0);

@@ -27,11 +27,11 @@ export function sampleView(
   success: boolean | null,
 ): SampleView {
   const { update, trajectory, turn = null, texts, facts, parsed = {}, tokens = {} } = sample;
-  const context = episode === undefined || turn === null ? {} : contextOf(episode, turn);
+  const context = episode === undefined ? {} : contextOf(episode, turn ?? undefined);
   // Records of earlier versions have the state as one text.
   const state =
-    texts.state === undefined && episode !== undefined && turn !== null
-      ? stateMessages(episode, turn)
+    texts.state === undefined && episode !== undefined
+      ? stateMessages(episode, turn ?? 0)
       : [{ role: "state", content: texts.state ?? "" }];
   return {
     ...{ update, trajectory, turn, facts, parsed, state, success },

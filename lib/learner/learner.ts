@@ -5,14 +5,16 @@
 
 import type { LearnerDType } from "../base/dtype.ts";
 import { fromNative, NlacError } from "../base/errors.ts";
-import { checkChoice, checkNumber } from "../base/validation.ts";
+import { checkChoice, checkInteger, checkNumber } from "../base/validation.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import type {
+  DetailedKlOptions,
   DistilledText,
   GenerateOptions,
   GenerateRequest,
   Generation,
   JudgedText,
+  KlDetail,
   PreferenceModel,
   PreferenceOptions,
   PreferencePair,
@@ -242,17 +244,25 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * @param options.divergence in place of that KL another one of the two distributions; see `Divergence`
    * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or "sampled": the
    *   cross entropy of the response's own tokens
+   * @param options.detail also returns both models' log probabilities, and so many of their most probable tokens, from
+   *   the same logits. With the support "sampled" θ̄ is computed for it
    * @returns unweighted losses per text, [response tokens], nats; 0 where the weight is 0
    * @throws NlacError ERR_VALUE naming the text
    */
-  async tokenKl(texts: readonly DistilledText[], options: TokenKlOptions = {}): Promise<Float32Array[]> {
+  async tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
+  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
+  async tokenKl(
+    texts: readonly DistilledText[],
+    options: TokenKlOptions & { detail?: number } = {},
+  ): Promise<Float32Array[] | KlDetail[]> {
     const distilled = distilledTexts(texts, this.info);
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
     const divergence = checkDivergence(options.divergence ?? "forwardKl", options.support ?? "full");
-    return this.#run(() =>
-      this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true, divergence),
-    );
+    const { detail, withGradient = true } = options;
+    const most = detail === undefined ? -1 : checkInteger(detail, "detail", 0, this.info.vocabSize);
+    const rest = [temperature, support, withGradient, divergence, most] as const;
+    return this.#run(() => this.#native.tokenKl(distilled, ...rest));
   }
 
   /**

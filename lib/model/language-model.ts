@@ -131,6 +131,33 @@ export interface TokenKlOptions {
   withGradient?: boolean;
 }
 
+export interface DetailedKlOptions extends TokenKlOptions {
+  /** Number of the most probable tokens to return, from 0 to the vocabulary's size. */
+  detail: number;
+}
+
+/** What one model thinks of each token of a response, at the loss's temperature. */
+export interface KlSide {
+  /** Log probabilities of the response's tokens in nats, [response tokens]. */
+  logProbs: Float32Array;
+  /**
+   * The most probable ids, in descending order, and their log probabilities; both
+   * [response tokens × detail], row-major.
+   */
+  top: Int32Array;
+  topLogProbs: Float32Array;
+}
+
+/** Losses of a text with what they were computed from. All are 0 where the weight is 0. */
+export interface KlDetail {
+  /** Unweighted, in nats, [response tokens]. */
+  losses: Float32Array;
+  /** θ after `student`. */
+  online: KlSide;
+  /** θ̄ after `teacher`. */
+  target: KlSide;
+}
+
 export interface StepOptions extends AdamWOptions {
   /** Names the set of AdamW moments to use. Default "". */
   moments?: string;
@@ -159,7 +186,11 @@ export interface LanguageModel {
   logProbs(texts: readonly ScoredText[], options?: { weights?: WeightSet }): Promise<Float32Array[]>;
   /** Accumulates gradients of Σ weight·loss until `step`. Returns unweighted losses per token. */
   tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
-  /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. */
+  /**
+   * KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. With `detail` also
+   * both models' log probabilities; losses and gradients have the same bits.
+   */
+  tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
   tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
   step(options: StepOptions): Promise<StepResult>;
   /** Discards accumulated gradients. */

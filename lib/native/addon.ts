@@ -218,6 +218,19 @@ export interface ModelInfo {
   readonly padTokenId: number; // -1: none
 }
 
+export interface NativeKlDetail {
+  losses: Float32Array;
+  online: NativeKlSide;
+  target: NativeKlSide;
+}
+
+/** [response tokens], and twice [response tokens × detail], row-major. */
+export interface NativeKlSide {
+  logProbs: Float32Array;
+  top: Int32Array;
+  topLogProbs: Float32Array;
+}
+
 /**
  * One learner and its native thread. Calls are queued and run in order; adjacent `generate` calls
  * run together. Every promise settles.
@@ -246,7 +259,8 @@ export interface NativeLearner {
     support: NativeSupport,
     withGradient: boolean,
     divergence: NativeDivergence,
-  ): Promise<Float32Array[]>;
+    detail: number, // -1: losses only
+  ): Promise<Float32Array[] | NativeKlDetail[]>;
   tokenSurrogate(
     texts: NativeSurrogateText[],
     options: NativeSurrogateOptions,

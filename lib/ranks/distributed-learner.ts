@@ -8,11 +8,13 @@ import type { Message, ToolSchema } from "../contract/environment.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import type { Learner } from "../learner/learner.ts";
 import type {
+  DetailedKlOptions,
   DistilledText,
   GenerateOptions,
   GenerateRequest,
   Generation,
   JudgedText,
+  KlDetail,
   PreferenceModel,
   PreferenceOptions,
   PreferencePair,
@@ -155,7 +157,12 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   }
 
   /** As `Learner.tokenKl`. A text with `teacherHidden` is computed by this rank, which has it. */
-  async tokenKl(texts: readonly DistilledText[], options: TokenKlOptions = {}): Promise<Float32Array[]> {
+  async tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
+  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
+  async tokenKl(
+    texts: readonly DistilledText[],
+    options: TokenKlOptions & { detail?: number } = {},
+  ): Promise<(Float32Array | KlDetail)[]> {
     return this.#split("tokenKl", texts, sizeOfDistilled, options, options.withGradient ?? true, (text) =>
       text.teacherHidden === undefined ? undefined : 0,
     );

@@ -58,8 +58,8 @@ const common = {
       /** Training samples recorded with all of their texts, an update. */
       samplesPerUpdate: z.int().min(0).default(4),
       /**
-       * NLAC: updates between samples in detail: the critic on the stored action, log probabilities
-       * under θ, and the most probable tokens of the sample of highest L1. 0 is never. Default 8.
+       * NLAC: updates between samples in detail: the critic on the stored action, and the most
+       * probable tokens of the sample of highest L1. 0 is never. Default 8.
        */
       detailEvery: z.int().min(0).default(8),
       /**

@@ -49,8 +49,9 @@ export const sampleRecordSchema = z.strictObject({
   turn: whole.optional(),
   /**
    * Completions by role: future, target, critic (of the stored action), attempt, critique (of the
-   * attempt), refinement; with number from the second on. State, action and observation are those
-   * of the episode unless they are here, as in records of earlier versions.
+   * attempt), refinement, episode (with control tokens), chosen, rejected; with number from the
+   * second on. State, action and observation are those of the episode unless they are here: an
+   * action other than the played one, or records of earlier versions.
    */
   texts: z.record(z.string(), z.string()),
   /** Figures of the sample: L1, L2, reward, probability of the draw, causes of drops. */
@@ -105,10 +106,11 @@ export function stateMessages(
   return [...opening, ...before].map(({ role, content }) => ({ role, content }));
 }
 
-/** State, action and observation of a turn as texts. */
-export function contextOf(episode: EpisodeRecord, turn: number): Record<string, string> {
-  const messages = stateMessages(episode, turn);
+/** State, action and observation of a turn as texts; without a turn, the state before the first one. */
+export function contextOf(episode: EpisodeRecord, turn?: number): Record<string, string> {
+  const messages = stateMessages(episode, turn ?? 0);
   const state = messages.map(({ role, content }) => `${role}: ${content}`).join("\n");
+  if (turn === undefined) return { state };
   const { text = "", observation = [] } = episode.turns[turn] ?? {};
   return { state, action: text, observation: observation.map(({ content }) => content).join("\n") };
 }
@@ -119,17 +121,15 @@ export function contextOf(episode: EpisodeRecord, turn: number): Record<string, 
  */
 export function withContext(run: string, samples: readonly SampleRecord[]): SampleRecord[] {
   const wanted = new Set(
-    samples.flatMap(({ texts, turn, trajectory }) =>
-      turn !== undefined && texts.state === undefined ? [trajectory] : [],
-    ),
+    samples.flatMap(({ texts, trajectory }) => (texts.state === undefined ? [trajectory] : [])),
   );
   const episodes = new Map<number, EpisodeRecord>();
   if (wanted.size > 0)
     for (const record of readEpisodeRecords(join(run, "trajectories.jsonl")))
       if (wanted.has(record.id)) episodes.set(record.id, record);
   return samples.map((sample) => {
-    const episode = sample.turn === undefined ? undefined : episodes.get(sample.trajectory);
-    if (episode === undefined) return sample;
-    return { ...sample, texts: { ...contextOf(episode, sample.turn!), ...sample.texts } };
+    const episode = episodes.get(sample.trajectory);
+    if (episode === undefined || sample.texts.state !== undefined) return sample;
+    return { ...sample, texts: { ...contextOf(episode, sample.turn), ...sample.texts } };
   });
 }

@@ -1,7 +1,14 @@
 /** Loss computations shared by training and evaluation. */
 
 import { throwIfAborted } from "../base/errors.ts";
-import type { DistilledText, ScoredText, Support } from "../model/language-model.ts";
+import type {
+  DistilledText,
+  KlDetail,
+  LanguageModel,
+  ScoredText,
+  Support,
+  TokenKlOptions,
+} from "../model/language-model.ts";
 
 /**
  * Where L1 is computed. A corrected thought was not sampled from the teacher's distribution, so
@@ -9,6 +16,24 @@ import type { DistilledText, ScoredText, Support } from "../model/language-model
  */
 export function supportOf(config: { reasoning: boolean; support: Support }): Support {
   return config.reasoning ? "sampled" : config.support;
+}
+
+/**
+ * L1 per token of each of `texts`, [response tokens], and with `detail` what both models think of
+ * them. Gradients accumulate as in `inGroups`. Throws ERR_ABORTED.
+ */
+export async function criticLosses(
+  model: Pick<LanguageModel, "tokenKl">,
+  texts: readonly DistilledText[],
+  signal: AbortSignal,
+  { detail, ...options }: TokenKlOptions & { detail?: number | undefined },
+): Promise<{ losses: Float32Array[]; details: KlDetail[] }> {
+  if (detail === undefined) {
+    const losses = await inGroups(texts, signal, (group) => model.tokenKl(group, options));
+    return { losses, details: [] };
+  }
+  const details = await inGroups(texts, signal, (group) => model.tokenKl(group, { ...options, detail }));
+  return { losses: details.map(({ losses }) => losses), details };
 }
 
 /** Tokens per call of the learner: about one of its micro-batches. */

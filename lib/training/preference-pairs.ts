@@ -152,7 +152,6 @@ export function pairSamples(
   return pairs.map(({ chosen, rejected, gap, trajectory, turn }, i) => ({
     ...{ update, trajectory, ...(turn === undefined ? {} : { turn }) },
     texts: {
-      state: model.decode(chosen.prompt),
       chosen: model.decode(chosen.response),
       rejected: model.decode(rejected.response),
     },

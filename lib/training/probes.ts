@@ -12,8 +12,9 @@ import { type RolesConfig, RoleWriter } from "../roles/role-writer.ts";
 import { writeTargets } from "../roles/targets.ts";
 import type { SampleRecord } from "../run/samples.ts";
 import type { TrainingRun } from "../run/training-run.ts";
-import { inGroups, supportOf } from "./losses.ts";
+import { criticLosses, inGroups, supportOf } from "./losses.ts";
 import { explain, recordSamples } from "./recording.ts";
+import { bestCount } from "./token-records.ts";
 
 /** The parts of a training that probes read; the algorithm passes its own. */
 export interface ProbedTraining {
@@ -63,11 +64,11 @@ export async function explainProbes(training: ProbedTraining): Promise<void> {
   const targets = await writeTargets(writer, probes);
   const refinements = await refine(writer, probes);
   const taught = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
-  const options = { support: supportOf(config), withGradient: false };
-  const l1 = await inGroups(
+  const l1 = await criticLosses(
+    model,
     taught.map(({ text }) => text),
     run.signal,
-    (group) => model.tokenKl(group, options),
+    { support: supportOf(config), withGradient: false, detail: bestCount },
   );
   const kept = refinements.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
   const l2 = await inGroups(
@@ -75,13 +76,17 @@ export async function explainProbes(training: ProbedTraining): Promise<void> {
     run.signal,
     (group) => model.tokenNll(group, { withGradient: false }),
   );
-  const losses = targets.map((_, i) => l1[taught.findIndex((entry) => entry.i === i)]);
+  const places = targets.map((_, i) => taught.findIndex((entry) => entry.i === i));
   const all = probes.map((_, i) => i);
   // Probes are few and rare: their figures have no limit.
   const tokenBytes = Number.POSITIVE_INFINITY;
   const records = await explain(
     { model, config, run: { signal: run.signal, tokenBytes } },
-    { update: state.updates, transitions: probes, targets, refinements, losses },
+    {
+      ...{ update: state.updates, transitions: probes, targets, refinements },
+      losses: places.map((at) => l1.losses[at]),
+      details: places.map((at) => l1.details[at]),
+    },
     ...([all, true, all] as const),
   );
   await model.dropCaches(); // later generations must not depend on the probes

@@ -7,7 +7,7 @@
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Transition } from "../episodes/trajectory.ts";
 import { halvesToBase64 } from "../files/half-floats.ts";
-import type { DistilledText, LanguageModel } from "../model/language-model.ts";
+import type { KlDetail, LanguageModel, Support } from "../model/language-model.ts";
 import type { ReplaySample } from "../replay/buffer.ts";
 import type { Refinement } from "../roles/refinements.ts";
 import type { RolesConfig } from "../roles/role-writer.ts";
@@ -15,8 +15,9 @@ import type { Target } from "../roles/targets.ts";
 import type { DrawsRecord, SampleRecord } from "../run/samples.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 import { mean } from "../statistics/mean.ts";
+import { supportOf } from "./losses.ts";
 import { sampleRecord } from "./sample-records.ts";
-import { bestTokens, piecesOf, targetTokens } from "./token-records.ts";
+import { bestCount, bestTokens, piecesOf, targetTokens } from "./token-records.ts";
 
 /** What an update drew and generated; every list has one entry per draw. */
 export interface UpdateParts {
@@ -26,6 +27,8 @@ export interface UpdateParts {
   refinements: readonly Refinement[];
   /** L1 per token in nats; undefined without a target. */
   losses: readonly (Float32Array | undefined)[];
+  /** From the same logits, for the losses that were computed with a `detail`. */
+  details: readonly (KlDetail | undefined)[];
 }
 
 /** A sample that waits for its L2. */
@@ -45,6 +48,25 @@ interface Recording<Run> {
   model: LanguageModel;
   config: RolesConfig;
   run: Run;
+}
+
+function isDetailed({ detailEvery }: Pick<TrainingRun, "detailEvery">, update: number): boolean {
+  return detailEvery > 0 && update % detailEvery === 0;
+}
+
+/**
+ * Options of L1 with the `detail` that the update's records need. Log probabilities cost almost
+ * nothing, unless the loss does not use θ̄; the most probable tokens are for detailed updates.
+ */
+export function criticOptions(
+  run: Pick<TrainingRun, "samplesPerUpdate" | "tokenBytes" | "detailEvery">,
+  config: { reasoning: boolean; support: Support },
+  update: number,
+): { support: Support; detail: number | undefined } {
+  const support = supportOf(config);
+  if (run.samplesPerUpdate === 0 || run.tokenBytes === 0) return { support, detail: undefined };
+  const detail = isDetailed(run, update) ? bestCount : support === "sampled" ? undefined : 0;
+  return { support, detail };
 }
 
 /**
@@ -75,9 +97,8 @@ export async function prepareRecords(
     refinement: refinements.map(changeOf),
   };
   const picked = pickSamples(l1, run.samplesPerUpdate, derivedSeed(config.seed, streams.recording, update));
-  const isDetailed = run.detailEvery > 0 && update % run.detailEvery === 0;
-  const best = isDetailed ? picked.slice(0, 1) : [];
-  const records = await explain(recording, parts, picked, isDetailed, best);
+  const detailed = isDetailed(run, update);
+  const records = await explain(recording, parts, picked, detailed, detailed ? picked.slice(0, 1) : []);
   const kept = refinements.flatMap(({ text }, i) => (text === undefined ? [] : [i]));
   const samples = records.map((record, k): PendingSample => {
     const i = picked[k]!;
@@ -118,36 +139,31 @@ export function pickSamples(l1: readonly (number | undefined)[], count: number, 
 /**
  * Samples number `picked` with their figures per token.
  *
- * @param detailed adds the critic on the stored action, and log probabilities under θ
- * @param best samples to add the most probable tokens to
+ * @param detailed adds the critic on the stored action
+ * @param best samples to add the most probable tokens to; their details have them
  */
 export async function explain(
   { model, config, run }: Recording<Pick<TrainingRun, "signal" | "tokenBytes">>,
-  { update, transitions, targets, refinements, losses }: UpdateParts,
+  { update, transitions, targets, refinements, losses, details }: UpdateParts,
   picked: readonly number[],
   detailed: boolean,
   best: readonly number[] = [],
 ): Promise<SampleRecord[]> {
   const { signal } = run;
   const taught = picked.filter((i) => targets[i]!.text !== undefined && losses[i] !== undefined);
-  const textOf = (i: number): DistilledText => targets[i]!.text!;
-  const scored = detailed
-    ? await model.logProbs(taught.map((i) => ({ prompt: textOf(i).student, response: textOf(i).response })))
-    : [];
+  const studentOf = (i: number) => targets[i]!.text!.student;
   const critics =
     detailed && taught.length > 0
       ? await model.generate(
           taught.map((i, k) => ({
-            tokens: textOf(i).student,
-            maxNewTokens: Math.min(config.maxCriticTokens, model.maxPositions - textOf(i).student.length),
+            tokens: studentOf(i),
+            maxNewTokens: Math.min(config.maxCriticTokens, model.maxPositions - studentOf(i).length),
             temperature: config.criticTemperature,
             seed: derivedSeed(derivedSeed(config.seed, streams.recording, update), streams.recording, k),
           })),
           { signal },
         )
       : [];
-  const bestOf = best.filter((i) => taught.includes(i));
-  const likely = bestOf.length > 0 ? await bestTokens(model, bestOf.map(textOf), { signal }) : [];
   let bytes = run.tokenBytes;
   return picked.map((i) => {
     const loss = losses[i];
@@ -160,12 +176,10 @@ export async function explain(
     const { response } = target.text;
     // A corrected thought makes the response another text than the generation.
     const isGenerated = target.target?.tokens.length === response.length;
-    const tokens = targetTokens(model, response, loss, {
-      online: scored[k],
-      target: isGenerated ? target.target!.logProbs : undefined,
-    });
-    const words = likely[bestOf.indexOf(i)];
-    if (words !== undefined) tokens.best = words;
+    const known = isGenerated ? { target: target.target!.logProbs } : {};
+    const detail = details[i];
+    const tokens = targetTokens(model, response, { l1: loss, ...(detail ? { detail } : known) });
+    if (detail !== undefined && best.includes(i)) tokens.best = bestTokens(model, detail);
     const size = JSON.stringify(tokens).length;
     if (size <= bytes) {
       record.tokens = { target: tokens };

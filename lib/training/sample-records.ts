@@ -2,7 +2,6 @@
 
 import type { Trajectory, Transition } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { observationText } from "../prompts/backup.ts";
 import type { Refinement } from "../roles/refinements.ts";
 import type { Target } from "../roles/targets.ts";
 import type { SampleRecord } from "../run/samples.ts";
@@ -44,34 +43,30 @@ export function sampleRecord(
   return { update, trajectory, turn, texts, facts, parsed };
 }
 
-/** An action that an update trained on, with its metrics. */
+/** An action that an update trained on, with its metrics. It may not be the one that was played. */
 export function actionSample(
-  model: LanguageModel,
+  model: Pick<LanguageModel, "decode">,
   update: number,
-  { trajectory, turn, state, action, observation, reward, terminated, truncated }: Transition,
+  { trajectory, turn, action, reward, terminated, truncated }: Transition,
   facts: SampleRecord["facts"],
 ): SampleRecord {
-  const texts = {
-    state: model.decode(state.tokens),
-    action: model.decode(action),
-    observation: observationText(observation),
-  };
+  const texts = { action: model.decode(action) };
   return { update, trajectory, turn, texts, facts: { reward, terminated, truncated, ...facts } };
 }
 
-/** A whole episode that an update trained on, including control tokens, with its metrics. */
+/**
+ * A whole episode that an update trained on, including control tokens, with its metrics. If the
+ * chat history drops reasoning, it has a text per turn; what precedes each is in the episode's record.
+ */
 export function episodeSample(
-  model: LanguageModel,
+  model: Pick<LanguageModel, "decode">,
   update: number,
   { id, reward }: Pick<Trajectory, "id" | "reward">,
   episode: readonly EpisodeText[],
   facts: SampleRecord["facts"],
 ): SampleRecord {
   const texts: SampleRecord["texts"] = {};
-  for (const [i, { prompt, response }] of episode.entries()) {
-    texts[numbered("state", i)] = model.decode(prompt);
-    texts[numbered("episode", i)] = model.decode(response);
-  }
+  for (const [i, { response }] of episode.entries()) texts[numbered("episode", i)] = model.decode(response);
   return { update, trajectory: id, texts, facts: { reward, ...facts } };
 }
 

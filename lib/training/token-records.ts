@@ -1,7 +1,7 @@
 /** Figures per token of a sample's completions, for the records. */
 
 import { halvesToBase64 } from "../files/half-floats.ts";
-import type { DistilledText, GenerateOptions, LanguageModel, WeightSet } from "../model/language-model.ts";
+import type { KlDetail, KlSide, LanguageModel } from "../model/language-model.ts";
 import type { TokenRecord } from "../run/samples.ts";
 
 /** The text of each token. A character of several tokens is the text of its last one. */
@@ -26,53 +26,40 @@ function isPart(text: string): boolean {
   return text.endsWith("\ufffd");
 }
 
-/** Log probabilities of a completion under θ and θ̄, if known, with its L1. */
+/** Most probable tokens to record at each token. */
+export const bestCount = 8;
+
+/** What to record of a target's tokens. */
+export interface TargetFigures {
+  l1: Float32Array;
+  /** Both models' log probabilities, if known, with `bestCount` most probable tokens or none. */
+  detail?: KlDetail | undefined;
+  /** Log probabilities under θ̄, if they are known otherwise. */
+  target?: Float32Array | undefined;
+}
+
+/** A completion with its L1 and its log probabilities under θ and θ̄, if known. */
 export function targetTokens(
   model: Pick<LanguageModel, "decode">,
   ids: readonly number[],
-  l1: Float32Array,
-  { online, target }: { online?: Float32Array | undefined; target?: Float32Array | undefined },
+  { l1, detail, target = detail?.target.logProbs }: TargetFigures,
 ): TokenRecord {
   return {
     ids: [...ids],
     pieces: piecesOf(model, ids),
     l1: halvesToBase64(l1),
-    ...(online && { online: halvesToBase64(online) }),
+    ...(detail && { online: halvesToBase64(detail.online.logProbs) }),
     ...(target && { target: halvesToBase64(target) }),
   };
 }
 
-/** Most probable tokens to record at each token. */
-const bestCount = 8;
-
-/** The most probable tokens of θ and θ̄ at each token of `texts`, from forced generations. */
-export async function bestTokens(
-  model: LanguageModel,
-  texts: readonly DistilledText[],
-  options: GenerateOptions,
-): Promise<(TokenRecord["best"] | undefined)[]> {
-  const under = (weights: WeightSet) =>
-    model.generate(
-      texts.map(({ student, teacher, response }) => ({
-        tokens: weights === "online" ? student : teacher,
-        forced: response,
-        maxNewTokens: response.length,
-        topLogProbs: bestCount,
-        weights,
-      })),
-      options,
-    );
-  const [online, target] = [await under("online"), await under("target")];
-  return texts.map(({ response }, i) => {
-    const both = [online[i]!, target[i]!];
-    // An id that ends the turn in the middle of a response ends the generation too.
-    if (both.some(({ topTokens }) => topTokens?.length !== response.length * bestCount)) return undefined;
-    const [ofOnline, ofTarget] = both.map(({ topTokens, topLogProbs }) => ({
-      ids: [...topTokens!],
-      logProbs: halvesToBase64(topLogProbs!),
-    }));
-    const ids = new Set([...ofOnline!.ids, ...ofTarget!.ids]);
-    const words = Object.fromEntries([...ids].map((id) => [String(id), model.decode([id])]));
-    return { count: bestCount, words, online: ofOnline!, target: ofTarget! };
-  });
+/** The most probable tokens of θ and θ̄ at each token of a completion, from a detail with `bestCount`. */
+export function bestTokens(
+  model: Pick<LanguageModel, "decode">,
+  { online, target }: KlDetail,
+): NonNullable<TokenRecord["best"]> {
+  const sideOf = ({ top, topLogProbs }: KlSide) => ({ ids: [...top], logProbs: halvesToBase64(topLogProbs) });
+  const ids = new Set([...online.top, ...target.top]);
+  const words = Object.fromEntries([...ids].map((id) => [String(id), model.decode([id])]));
+  return { count: bestCount, words, online: sideOf(online), target: sideOf(target) };
 }

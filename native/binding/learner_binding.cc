@@ -328,15 +328,16 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              }),
       method("tokenKl",
              [](Self& self, Value texts, Value temperature, Value support, Value with_gradient,
-                Value divergence) {
+                Value divergence, Value detail) {
                return self.submit(
                    [texts = to_vector(texts, "texts", to_distilled_text),
                     temperature = to_number(temperature, "temperature"), support = to_support(support),
                     with_gradient = to_boolean(with_gradient, "withGradient"),
-                    divergence = to_divergence(divergence)](Learner& learner) {
-                     return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
+                    divergence = to_divergence(divergence),
+                    detail = to_integer(detail, "detail")](Learner& learner) {
+                     return learner.token_kl(texts, temperature, support, with_gradient, divergence, detail);
                    },
-                   from_rows);
+                   from_kl);
              }),
       method("tokenSurrogate",
              [](Self& self, Value texts, Value options) {

@@ -41,6 +41,26 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
   });
 }
 
+Napi::Value from_kl(Napi::Env env, const LossOutput& output) {
+  if (output.details.empty()) return from_rows(env, output.losses);
+  const auto side_of = [env](const KlDetail::Side& side) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("logProbs", from_floats(env, side.log_probs));
+    object.Set("top", from_ints(env, side.top));
+    object.Set("topLogProbs", from_floats(env, side.top_log_probs));
+    return object;
+  };
+  Napi::Array array = Napi::Array::New(env, output.losses.size());
+  for (size_t i = 0; i < output.losses.size(); ++i) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("losses", from_floats(env, output.losses[i]));
+    object.Set("online", side_of(output.details[i].online));
+    object.Set("target", side_of(output.details[i].target));
+    array.Set(static_cast<uint32_t>(i), object);
+  }
+  return array;
+}
+
 Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& outputs) {
   return from_vector(env, outputs, [env](const SurrogateOutput& output) {
     Napi::Object object = Napi::Object::New(env);

@@ -85,8 +85,20 @@ struct DistilledText {
   at::Tensor teacher_hidden = {};
 };
 
+// What θ and θ̄ think of a response, at the loss's temperature. Log probabilities of its tokens are
+// [response tokens], of the k most probable tokens [response tokens × k], row-major, most probable
+// first. All are 0 in a text of weight 0.
+struct KlDetail {
+  struct Side {
+    std::vector<float> log_probs, top_log_probs;
+    std::vector<int32_t> top;
+  };
+  Side online, target;
+};
+
 struct LossOutput {
   std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
+  std::vector<KlDetail> details = {};      // per sequence, of token_kl with `detail`
 };
 
 // Lists are [response tokens]. Entries at tokens of weight 0 are ignored.
@@ -188,9 +200,9 @@ class Learner {
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
   // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two. The gradient
   // reaches θ only. SupportKind::sampled is the cross entropy of θ on the response; the teacher's
-  // context is then not used.
+  // context is then not used, unless there is a `detail`: from 0 on, the k of LossOutput::details.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
-                      bool with_gradient, const Divergence& divergence = {});
+                      bool with_gradient, const Divergence& divergence = {}, int64_t detail = -1);
   // The clipped surrogate (linear_loss.h) and, with `value`, the loss of the value head, in one
   // pass.
   std::vector<SurrogateOutput> token_surrogate(const std::vector<SurrogateText>& texts,

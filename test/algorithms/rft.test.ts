@@ -316,11 +316,11 @@ describe("a step", () => {
     ).rejects.toMatchObject({ code: "ERR_NOT_FINITE" });
   });
 
-  test("its samples are actions with their states", async () => {
+  test("its samples are actions, with the places of their states", async () => {
     const { run } = await train({ updatesPerIteration: 1 });
     expect(run.samples).toHaveLength(4);
     for (const { texts, facts, turn } of run.samples) {
-      expect(Object.keys(texts)).toEqual(["state", "action", "observation"]);
+      expect(Object.keys(texts)).toEqual(["action"]);
       expect([0, 1]).toContain(turn);
       expect(facts.nll).toBeGreaterThan(0);
     }

@@ -535,6 +535,30 @@ describe("losses and steps", () => {
     }
     const [sampled] = await model.tokenKl([text], { ...options, support: "sampled" });
     expectClose(sampled!, await referenceNll(model, prompt, response));
+
+    const sides = [
+      [online!, prompt],
+      [target!, teacher],
+    ] as const;
+    for (const support of ["full", "sampled"] as const) {
+      const [detailed] = await model.tokenKl([text], { ...options, support, temperature: 2, detail: 3 });
+      const [plain] = await model.tokenKl([text], { ...options, support, temperature: 2 });
+      expect(detailed!.losses).toEqual(plain);
+      for (const [i, side] of [detailed!.online, detailed!.target].entries()) {
+        const [logits, context] = sides[i]!;
+        const rows = response.map((_, t) => logSoftmax(logits, context.length + t - 1, vocab, 2));
+        expectClose(
+          side.logProbs,
+          rows.map((row, t) => row[response[t]!]!),
+        );
+        const best = rows.flatMap((row) => [...row].sort((a, b) => b - a).slice(0, 3));
+        expectClose(side.topLogProbs, best);
+        expectClose(
+          [...side.top].map((id, k) => rows[Math.floor(k / 3)]![id]!),
+          best,
+        );
+      }
+    }
     expect((await model.step({ learningRate: 0 })).gradNorm).toBe(0);
 
     // Its minimum is at θ̄: steps on the KL bring θ's distribution to the teacher's.
@@ -775,6 +799,8 @@ describe("bad arguments", () => {
       (m) => m.tokenKl([], { divergence: "reverseKl", support: "sampled" }),
       /sampled/,
     ],
+    ["a negative detail", (m) => m.tokenKl([], { detail: -1 }), /detail/],
+    ["a detail beyond the vocabulary", (m) => m.tokenKl([], { detail: 1e6 }), /detail/],
     ["a top k of 0", (m) => m.tokenKl([], { support: { topK: 0 } }), /topK/],
     ["no learning rate", (m) => m.step({} as never), /learningRate/],
     ["a beta of 1", (m) => m.step({ learningRate: 0, betas: [0.9, 1] }), /betas\[1\]/],

@@ -60,7 +60,10 @@ async function train(model: DistributedLearner | Learner): Promise<number[][]> {
   await model.updateTarget(1);
   await model.keepReference();
   for (let update = 0; update < 3; update++) {
+    const [detail] = await model.tokenKl(distilled, { detail: 2, withGradient: false });
     const l1 = await model.tokenKl(distilled);
+    expect(detail!.losses).toEqual(l1[0]);
+    expect(detail!.target.top).toHaveLength(2 * l1[0]!.length);
     const first = await model.step({ ...step, moments: "critic" });
     await model.tokenNll(scored);
     const { length } = await model.tokenSurrogate(surrogates, { value: { coefficient: 0.5 } });

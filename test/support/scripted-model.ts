@@ -8,10 +8,12 @@ import { join } from "node:path";
 import { throwIfAborted } from "../../lib/base/errors.ts";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import type {
+  DetailedKlOptions,
   DistilledText,
   GenerateOptions,
   GenerateRequest,
   Generation,
+  KlDetail,
   LanguageModel,
   ScoredText,
   StepOptions,
@@ -157,9 +159,26 @@ export class ScriptedModel implements LanguageModel {
     return texts.map(({ response }) => new Float32Array(response.length).fill(0.5));
   }
 
-  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]> {
+  async tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
+  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
+  async tokenKl(
+    texts: readonly DistilledText[],
+    options?: TokenKlOptions & { detail?: number },
+  ): Promise<(Float32Array | KlDetail)[]> {
     this.events.push({ kind: "kl", texts: structuredClone([...texts]), options });
-    return texts.map((text) => new Float32Array(text.response.length).fill(this.kl(text)));
+    return texts.map((text) => {
+      const losses = new Float32Array(text.response.length).fill(this.kl(text));
+      const count = options?.detail;
+      if (count === undefined) return losses;
+      // As in `generate`: the written token is the most probable.
+      const top = text.response.flatMap((id) => Array.from({ length: count }, (_, k) => [id + k, -0.5 - k]));
+      const side = {
+        logProbs: new Float32Array(text.response.length).fill(-0.5),
+        top: Int32Array.from(top, ([id]) => id!),
+        topLogProbs: Float32Array.from(top, ([, logProb]) => logProb!),
+      };
+      return { losses, online: side, target: side };
+    });
   }
 
   async step(options: StepOptions): Promise<StepResult> {

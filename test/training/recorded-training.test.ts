@@ -108,7 +108,7 @@ test("figures per token agree with each other", () => {
   expect(detailed.map(({ update }) => update)).toEqual([0, 2]);
   for (const sample of detailed) checkFigures(sample);
   for (const { tokens, texts, update } of run.samples) {
-    expect(tokens?.target?.online === undefined).toBe(update % 2 === 1);
+    expect(tokens?.target?.online).toBeDefined();
     expect(texts.critic === undefined).toBe(update % 2 === 1);
     const nll = tokens?.refinement?.nll;
     if (nll !== undefined) expect(tokens!.refinement!.pieces.join("")).toContain(texts.refinement);

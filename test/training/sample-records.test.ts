@@ -44,6 +44,6 @@ test("a whole episode has its sequences, with control tokens", () => {
   });
   expect(episodeSample(model, 3, { id: 5, reward: 1 }, [text("a"), text("b")], { steps: 2 })).toEqual({
     ...{ update: 3, trajectory: 5, facts: { reward: 1, steps: 2 } },
-    texts: { state: "?", episode: "a<|im_end|>", "state 2": "?", "episode 2": "b<|im_end|>" },
+    texts: { episode: "a<|im_end|>", "episode 2": "b<|im_end|>" },
   });
 });

@@ -50,13 +50,16 @@ struct Learner::Rows {
     for (const auto& [text, token] : places) values.push_back(of(text)[token]);
     return at::tensor(values, at::kFloat).to(hidden.device());
   }
-  // of(text)[token] ← values, [rows].
+  // of(text)[token] ← values, [rows]; with `width`, that many of each token ← values, [rows, width].
   template <typename Of>
-  void scatter(const at::Tensor& values, Of of) const {
+  void scatter(const at::Tensor& values, Of of, int64_t width = 1) const {
     using Value = std::decay_t<decltype(of(0)[0])>;
     const at::Tensor host = values.to(at::kCPU, c10::CppTypeToScalarType<Value>::value).contiguous();
     const Value* value = host.const_data_ptr<Value>();
-    for (const auto& [text, token] : places) of(text)[token] = *value++;
+    for (const auto& [text, token] : places) {
+      std::copy_n(value, width, of(text) + static_cast<int64_t>(token) * width);
+      value += width;
+    }
   }
 };
 

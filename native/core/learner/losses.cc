@@ -25,19 +25,22 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
 }
 
 LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature,
-                             const Support& support, bool with_gradient, const Divergence& divergence) {
+                             const Support& support, bool with_gradient, const Divergence& divergence,
+                             int64_t detail) {
   return guarded([&] {
-    const bool sampled = support.kind == SupportKind::sampled;
+    const bool without_teacher = support.kind == SupportKind::sampled && detail < 0;
+    NLAC_REQUIRE(detail <= config_.vocab_size, "ERR_VALUE", "detail must be at most the vocabulary of ",
+                 config_.vocab_size, ", got ", detail);
     check_temperature(temperature);
     check_divergence(divergence, support);
     std::vector<Text> items;
     for (size_t i = 0; i < texts.size(); ++i) {
       const DistilledText& text = texts[i];
       check_text(config_, i, "student's context", text.student, text.response);
-      if (!sampled) check_text(config_, i, "teacher's context", text.teacher, text.response);
-      items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response,
+      if (!without_teacher) check_text(config_, i, "teacher's context", text.teacher, text.response);
+      items.push_back({&text.student, without_teacher ? nullptr : &text.teacher, &text.response,
                        spread_weights(i, {static_cast<float>(text.weight)}, text.response.size()),
-                       sampled ? at::Tensor() : text.teacher_hidden});
+                       without_teacher ? at::Tensor() : text.teacher_hidden});
       if (!items[i].teacher_hidden.defined()) continue;
       const at::Tensor& kept = items[i].teacher_hidden;
       const int64_t tokens = static_cast<int64_t>(text.response.size());
@@ -48,15 +51,31 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
                    c10::toString(kept.scalar_type()));
     }
     LossOutput output{zeros_for(items)};
-    const Weights* teacher = sampled ? nullptr : &weights(WeightSet::target);
+    const std::vector<std::vector<float>>& zeros = output.losses;
+    for (size_t i = 0; detail >= 0 && i < texts.size(); ++i) {
+      const size_t tops = zeros[i].size() * static_cast<size_t>(detail);
+      const KlDetail::Side side{zeros[i], std::vector<float>(tops), std::vector<int32_t>(tops)};
+      output.details.push_back({side, side});
+    }
+    const auto give = [&](const Rows& rows, const RowDetail& from, KlDetail::Side KlDetail::* to) {
+      const auto side = [&](size_t text) -> KlDetail::Side& { return output.details[text].*to; };
+      rows.scatter(from.log_probs, [&](size_t text) { return side(text).log_probs.data(); });
+      if (detail == 0) return;
+      rows.scatter(from.top, [&](size_t text) { return side(text).top.data(); }, detail);
+      rows.scatter(from.top_log_probs, [&](size_t text) { return side(text).top_log_probs.data(); }, detail);
+    };
+    const Weights* teacher = without_teacher ? nullptr : &weights(WeightSet::target);
     score(items, online_, teacher, with_gradient, [&](const Rows& rows) {
-      const LossOptions options{temperature, rows.with_gradient, 0};
+      const LossOptions options{temperature, rows.with_gradient, 0, false, detail};
       LossResult result = teacher ? linear_token_kl(rows.hidden, online_.head, rows.teacher_hidden,
                                                     teacher->head, rows.row_weights, rows.targets, divergence,
                                                     support, options, rows.head_gradient)
                                   : linear_token_nll(rows.hidden, online_.head, rows.targets,
                                                      rows.row_weights, {}, options, rows.head_gradient);
       rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
+      if (detail < 0) return result;
+      give(rows, result.detail, &KlDetail::online);
+      give(rows, result.teacher_detail, &KlDetail::target);
       return result;
     });
     return output;

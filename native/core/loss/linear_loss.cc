@@ -15,6 +15,7 @@
 #include "core/loss/plan.h"
 #include "core/loss/products.h"
 #include "core/loss/rows.h"
+#include "core/loss/used_rows.h"
 
 namespace nlac {
 namespace {
@@ -90,6 +91,8 @@ void check_options(const Problem& problem) {
                "the entropy's coefficient must be finite, not ", loss.entropy_coefficient);
   NLAC_REQUIRE(problem.options.workspace_bytes >= 0, "ERR_VALUE", "workspace bytes must be at least 0, not ",
                problem.options.workspace_bytes);
+  NLAC_REQUIRE(problem.options.detail <= problem.head.size(0), "ERR_VALUE", "detail must be at most ",
+               problem.head.size(0), ", the vocabulary, not ", problem.options.detail);
   if (!problem.grad_head.defined()) return;
   const at::Tensor& gradient = problem.grad_head;
   NLAC_REQUIRE(gradient.sizes() == problem.head.sizes(), "ERR_SHAPE", "the gradient of the matrix has shape ",
@@ -137,43 +140,10 @@ void check_row_inputs(const Problem& problem) {
     check_row_input(name, input, problem.hidden);
     NLAC_REQUIRE(input.is_floating_point(), "ERR_VALUE", name, " must be floating-point numbers");
   }
-  if (problem.has_teacher()) return;
+  if (problem.has_teacher() && problem.options.detail < 0) return;
   check_row_input("targets", problem.rows.targets, problem.hidden);
   NLAC_REQUIRE(problem.rows.targets.scalar_type() == at::kLong, "ERR_VALUE", "targets must be int64");
 }
-
-// The rows of nonzero weight.
-class Used {
- public:
-  Used(const at::Tensor& row_weights, int64_t count) : rows_(row_weights.size(0)), count_(count) {
-    if (count_ < rows_) index_ = at::nonzero_static(row_weights, count_).squeeze(1);
-  }
-
-  int64_t count() const { return count_; }
-  // Returns `count` of them from `first` on; a view if no row is dropped.
-  at::Tensor take(const at::Tensor& all, int64_t first, int64_t count) const {
-    return index_.defined() ? all.index_select(0, index_.narrow(0, first, count))
-                            : all.narrow(0, first, count);
-  }
-  void put(const at::Tensor& all, int64_t first, const at::Tensor& some) const {
-    if (index_.defined()) {
-      all.index_copy_(0, index_.narrow(0, first, some.size(0)), some.to(all.scalar_type()));
-    } else {
-      all.narrow(0, first, some.size(0)).copy_(some);
-    }
-  }
-  // Returns [rows, …] with 0 for dropped rows.
-  at::Tensor spread(const at::Tensor& some) const {
-    if (!some.defined() || !index_.defined()) return some;
-    const at::Tensor all = at::zeros({rows_}, some.options());
-    put(all, 0, some);
-    return all;
-  }
-
- private:
-  int64_t rows_, count_;
-  at::Tensor index_;  // undefined: all of them
-};
 
 // bf16 matrices, float32 results: by the products of mixed_products.h.
 bool is_mixed(const at::Tensor& hidden, const at::Tensor& head, at::ScalarType type) {
@@ -193,7 +163,7 @@ class Side {
         width_(head.size(1)) {}
 
   // Selects the rows for the calls below.
-  void take(const Used& used, int64_t first, int64_t rows) {
+  void take(const UsedRows& used, int64_t first, int64_t rows) {
     group_ = used.take(hidden_, first, rows);
     if (!mixed_) return;
     const at::Tensor padded = at::zeros({mixed::padded_rows(rows), (width_ + 1) / 2 * 2}, group_.options());
@@ -286,7 +256,7 @@ LossResult run(const Problem& problem) {
   const bool with_gradient = problem.options.with_gradient;
   const int64_t vocab = problem.head.size(0);
   const int heads = problem.has_teacher() ? 2 : 1;
-  const Used used(problem.rows.row_weights, count_used(problem));
+  const UsedRows used(problem.rows.row_weights, count_used(problem));
   const int64_t count = used.count();
 
   // Per-row tensors of the rows of nonzero weight.
@@ -305,6 +275,14 @@ LossResult run(const Problem& problem) {
       rows.ratios = at::empty({count}, options);
       rows.clipped = at::empty({count}, options.dtype(at::kInt));
     }
+  }
+  const bool with_detail = problem.options.detail >= 0;
+  RowDetail detail, teacher_detail;
+  at::Tensor detail_targets;
+  if (with_detail) {
+    detail = make_row_detail(count, problem.options.detail, options);
+    if (problem.has_teacher()) teacher_detail = make_row_detail(count, problem.options.detail, options);
+    detail_targets = used.take(problem.rows.targets, 0, count).contiguous();
   }
   LossResult result;
   if (with_gradient) {
@@ -342,6 +320,14 @@ LossResult run(const Problem& problem) {
           chunk.teacher = workspace.logits(1, chunk_rows);
           teacher->logits(held, chunk.teacher);
         }
+        if (with_detail) {  // the rows overwrite their logits
+          const int64_t first = done + held;
+          const at::Tensor targets = detail_targets.narrow(0, first, chunk_rows);
+          const double temperature = problem.loss.temperature;
+          row_detail(chunk.student, temperature, targets, narrow(detail, first, chunk_rows));
+          if (teacher)
+            row_detail(chunk.teacher, temperature, targets, narrow(teacher_detail, first, chunk_rows));
+        }
         if (with_gradient) chunk.gradient = packed ? workspace.gradient(held, chunk_rows) : chunk.student;
         for (int64_t first = 0; first < chunk_rows;) {
           const int64_t stretch =
@@ -363,6 +349,8 @@ LossResult run(const Problem& problem) {
   result.entropies = used.spread(rows.entropies);
   result.ratios = used.spread(rows.ratios);
   result.clipped = used.spread(rows.clipped);
+  result.detail = used.spread(detail);
+  result.teacher_detail = used.spread(teacher_detail);
   return result;
 }
 
@@ -406,6 +394,11 @@ LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& s
     LossResult result =
         linear_token_nll(student_hidden, student_head, targets, row_weights, {}, options, grad_head);
     result.log_probs.reset();
+    if (options.detail < 0) return result;
+    LossOptions forward = options;
+    forward.with_gradient = false;
+    result.teacher_detail =
+        linear_token_nll(teacher_hidden, teacher_head, targets, row_weights, {}, forward, {}).detail;
     return result;
   }
   check_head("the student's", student_hidden, student_head);
@@ -422,6 +415,7 @@ LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& s
   problem.loss.divergence = divergence;
   if (support.kind == SupportKind::top_k) problem.loss.top_k = support.k;
   problem.rows.row_weights = row_weights;
+  if (options.detail >= 0) problem.rows.targets = targets;
   check_options(problem);
   check_row_inputs(problem);
   return run(problem);

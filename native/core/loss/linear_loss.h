@@ -29,6 +29,7 @@
 
 #include <cstdint>
 
+#include "core/loss/row_detail.h"
 #include "core/loss/row_loss.h"
 
 namespace nlac {
@@ -41,6 +42,9 @@ struct LossOptions {
   // for 32 rows of logits.
   int64_t workspace_bytes = 0;
   bool real_gradient = false;  // grad_hidden in "real" (below), for a caller that has something to add to it
+  // From 0 on, a call also gives the targets' log probabilities and the `detail` most probable
+  // tokens (row_detail.h), at most the vocabulary. Losses and gradients have the same bits.
+  int64_t detail = -1;
 };
 
 // Options of losses on targets.
@@ -59,6 +63,7 @@ struct LossResult {
   at::Tensor entropies;  // [rows] real: H(q), with `with_entropies`
   at::Tensor ratios;     // [rows] real: q(target) now over then, of the surrogate
   at::Tensor clipped;    // [rows] i32: 1 where the upper bound holds the surrogate, -1 where the lower does
+  RowDetail detail, teacher_detail;  // with `detail`; the teacher's of a divergence
 };
 
 // Throws ERR_VALUE for beta of jensen_shannon outside [1e-6, 1 - 1e-6], for k < 1, and for
@@ -69,8 +74,9 @@ void check_divergence(const Divergence& divergence, const Support& support);
 // Of student_hidden [rows, H], student_head [V, H], teacher_hidden [rows, H'], teacher_head [V, H']
 // (f32, bf16 or f64; student's and teacher's types may differ), row_weights [rows] real. Every
 // divergence takes the supports full and top_k. SupportKind::sampled is the cross entropy on
-// `targets` [rows] i64, which only it needs; the teacher is not used. `grad_head`: [V, H] f32 (f64
-// for f64 inputs), contiguous, added into; undefined: left out.
+// `targets` [rows] i64, which only it needs, unless there is `detail`; the teacher is then used for
+// its detail alone. `grad_head`: [V, H] f32 (f64 for f64 inputs), contiguous, added into; undefined:
+// left out.
 LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_head,
                            const at::Tensor& teacher_hidden, const at::Tensor& teacher_head,
                            const at::Tensor& row_weights, const at::Tensor& targets,

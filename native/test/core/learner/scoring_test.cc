@@ -149,6 +149,47 @@ TEST_CASE("token_kl's gradient is the slope of its loss, and reaches θ only") {
   }
 }
 
+TEST_CASE("token_kl's details are those of both models' logits") {
+  for (const Support& support : {Support{}, Support{SupportKind::sampled, 0}}) {
+    CAPTURE(static_cast<int>(support.kind));
+    const auto learner = tiny_learner();
+    learner->update_target(0.5);
+    auto texts = some_distilled();
+    texts[1].weight = 0;
+    const auto plain = learner->token_kl(texts, 1.3, support, false);
+    const auto output = learner->token_kl(texts, 1.3, support, false, {}, 3);
+    CHECK(plain.details.empty());
+    CHECK(output.losses == plain.losses);
+    const auto check = [&](size_t i, const Ids& context, WeightSet which, const KlDetail::Side& side) {
+      const Ids& response = texts[i].response;
+      Ids whole = context;
+      whole.insert(whole.end(), response.begin(), response.end());
+      const at::Tensor all = (learner->logits(whole, which).to(at::kDouble) / 1.3).log_softmax(1);
+      REQUIRE(side.log_probs.size() == response.size());
+      REQUIRE(side.top.size() == 3 * response.size());
+      for (size_t t = 0; t < response.size(); ++t) {
+        const at::Tensor row = all[static_cast<int64_t>(context.size() + t) - 1];
+        CHECK(side.log_probs[t] == doctest::Approx(row[response[t]].item<double>()).epsilon(1e-4));
+        const at::Tensor best = std::get<0>(row.topk(3));
+        for (size_t k = 0; k < 3; ++k) {
+          CHECK(side.top_log_probs[3 * t + k] ==
+                doctest::Approx(best[static_cast<int64_t>(k)].item<double>()).epsilon(1e-4));
+          CHECK(side.top_log_probs[3 * t + k] ==
+                doctest::Approx(row[side.top[3 * t + k]].item<double>()).epsilon(1e-4));
+        }
+      }
+    };
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i == 1) {
+        CHECK(output.details[1].online.log_probs == std::vector<float>(texts[1].response.size()));
+        continue;
+      }
+      check(i, texts[i].student, WeightSet::online, output.details[i].online);
+      check(i, texts[i].teacher, WeightSet::target, output.details[i].target);
+    }
+  }
+}
+
 TEST_CASE("a student with its teacher's prompt has loss 0") {
   const auto learner = tiny_learner();
   const std::vector<DistilledText> texts = {{random_ids(6, 1), random_ids(6, 1), random_ids(9, 2), 1.0}};

@@ -6,7 +6,7 @@ import { callOrAdvise, type Engine, firstModel, logProbsOf, readAnswer } from ".
 import { callServer } from "./http.ts";
 
 const old = "nlac needs a newer SGLang; 0.5.23 has it.";
-const adapters = "Start SGLang with --enable-lora; 0.5.23 has this call.";
+const adapters = "Start SGLang with --enable-lora, --max-lora-rank and --lora-target-modules; 0.5.23 has it.";
 
 const serverSchema = z.object({ version: z.string().nullish() });
 const infoSchema = z.object({ weight_version: z.string().nullish() });

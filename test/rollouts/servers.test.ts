@@ -326,37 +326,41 @@ test("a paused vLLM server is not used", async () => {
   });
 });
 
-test("an adapter has a fresh name for each version, and the one before is unloaded", async () => {
-  const adapter = { rank: 2, alpha: 4 };
-  await scene(
-    "vllm",
-    [{}],
-    async ({ servers, shared, start }) => {
-      const { model, close } = await start();
-      await model.rollouts.generate([request()]);
-      await train(model);
-      await model.rollouts.generate([request()]);
-      await close();
-      const { calls } = servers[0]!;
-      const changes = calls.filter((call) => call.path.includes("adapter"));
-      const names = changes.map(({ path, body }) => [
-        path.split("/").at(-1),
-        body.lora_name.replace(/nlac-\w+-/, ""),
-      ]);
-      expect(names).toEqual([
-        ["load_lora_adapter", "1"],
-        ["load_lora_adapter", "2"],
-        ["unload_lora_adapter", "1"],
-        ["unload_lora_adapter", "2"],
-      ]);
-      const asked = calls.filter((call) => call.path === "/v1/completions").map(({ body }) => body.model);
-      expect(asked).toEqual([changes[0]!.body.lora_name, changes[1]!.body.lora_name]);
-      expect(servers[0]!.changes()).not.toContain("/pause");
-      expect(readdirSync(shared)).toEqual([]);
-    },
-    { adapter },
-  );
-});
+test.each(both)(
+  "an adapter of %s has a fresh name for each version, and the one before is unloaded",
+  async (engine) => {
+    await scene(
+      engine,
+      [{}],
+      async ({ servers, shared, start }) => {
+        const { model, close } = await start();
+        await model.rollouts.generate([request()]);
+        await train(model);
+        await model.rollouts.generate([request()]);
+        await close();
+        const { calls } = servers[0]!;
+        const changes = calls.filter((call) => call.path.includes("adapter"));
+        const names = changes.map(({ path, body }) => [
+          ...[path.split("/").at(-1), body.lora_name.replace(/nlac-\w+-/, "")],
+        ]);
+        expect(names).toEqual([
+          ["load_lora_adapter", "1"],
+          ["load_lora_adapter", "2"],
+          ["unload_lora_adapter", "1"],
+          ["unload_lora_adapter", "2"],
+        ]);
+        const bodies = calls.filter((call) => call.path === path[engine]).map(({ body }) => body);
+        expect(bodies.map((body) => (engine === "vllm" ? body.model : body.lora_path))).toEqual([
+          changes[0]!.body.lora_name,
+          changes[1]!.body.lora_name,
+        ]);
+        expect(servers[0]!.changes()).toEqual(changes.map((change) => change.path)); // nothing is paused
+        expect(readdirSync(shared)).toEqual([]);
+      },
+      { adapter: { rank: 2, alpha: 4 } },
+    );
+  },
+);
 
 test("a run removes the versions that another one left, and locks the directory", async () => {
   await scene("vllm", [{}], async ({ servers, learner, shared, start }) => {

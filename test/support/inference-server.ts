@@ -120,6 +120,10 @@ abstract class Api {
   }
 }
 
+/** Whether a directory has a whole adapter. */
+const isAdapter = (directory: string) =>
+  ["adapter_model.safetensors", "adapter_config.json"].every((name) => existsSync(join(directory, name)));
+
 /** Throws like pydantic or msgspec for fields that a request does not have. */
 function only(body: object, fields: readonly string[]): void {
   const unknown = Object.keys(body).filter((key) => !fields.includes(key));
@@ -163,10 +167,7 @@ class Vllm extends Api {
         return { json: { success: true, new_version: body.new_version } };
       case "/v1/load_lora_adapter": {
         only(body, ["lora_name", "lora_path"]);
-        const whole = ["adapter_model.safetensors", "adapter_config.json"].every((name) =>
-          existsSync(join(body.lora_path, name)),
-        );
-        if (!whole || this.#adapters.has(body.lora_name)) return { status: 400 };
+        if (!isAdapter(body.lora_path) || this.#adapters.has(body.lora_name)) return { status: 400 };
         this.#adapters.add(body.lora_name);
         return {};
       }
@@ -222,6 +223,7 @@ const samplingFields = [
 class Sglang extends Api {
   #label = "default";
   #resume: (() => void)[] = [];
+  readonly #adapters = new Set<string>();
 
   async answer({ path, body }: Call): Promise<Reply> {
     switch (path) {
@@ -244,6 +246,15 @@ class Sglang extends Api {
         await this.reload(body.model_path);
         this.#label = body.weight_version;
         return { json: { success: true, message: "Succeeded.", num_paused_requests: 0 } };
+      case "/load_lora_adapter":
+        only(body, ["lora_name", "lora_path"]);
+        if (!isAdapter(body.lora_path) || this.#adapters.has(body.lora_name))
+          return { status: 400, json: { success: false, error_message: "not loaded" } };
+        this.#adapters.add(body.lora_name);
+        return { json: { success: true, error_message: null, loaded_adapters: {} } };
+      case "/unload_lora_adapter":
+        only(body, ["lora_name"]);
+        return { json: { success: this.#adapters.delete(body.lora_name) } };
       case "/generate":
         return this.#generate(body);
       default:
@@ -252,7 +263,8 @@ class Sglang extends Api {
   }
 
   async #generate(body: Call["body"]): Promise<Reply> {
-    only(body, ["input_ids", "sampling_params", "return_logprob", "stream"]);
+    only(body, ["input_ids", "sampling_params", "return_logprob", "stream", "lora_path"]);
+    if (body.lora_path !== undefined && !this.#adapters.has(body.lora_path)) return { status: 400 };
     const { sampling_params: sampling, input_ids: tokens } = body;
     only(sampling, samplingFields);
     // A paused SGLang lets requests wait.

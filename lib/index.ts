@@ -60,6 +60,7 @@ export type {
 } from "./learner/options.ts";
 export type { Grammar } from "./model/grammar.ts";
 export type {
+  ActionGenerator,
   DetailedKlOptions,
   DistilledText,
   Divergence,
@@ -115,6 +116,8 @@ export {
   trainRecipe,
 } from "./recipe/train-recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
+export type { RolloutsConfig } from "./rollouts/config.ts";
+export { openRollouts, type Rollouts, type RolloutsOptions } from "./rollouts/open-rollouts.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
 export type { DrawsRecord, ProbeRecord, SampleRecord, TokenRecord } from "./run/samples.ts";
 export {

@@ -17,7 +17,7 @@ const LAYERS = [
   ["episodes", "learner", "prompts"],
   ["ranks", "replay", "services"],
   ["environments", "playing", "run", "serve"],
-  ["roles", "sinks"],
+  ["roles", "rollouts", "sinks"],
   ["training"],
   ["algorithms"],
   ["recipe"],

@@ -325,6 +325,11 @@ function requireServable(recipe: Recipe): Recipe {
     throw new NlacError("ERR_CONFIG", "config.episodesPerIteration: a served run needs 1 or more.");
   if ("recorded" in config && config.recorded.length > 0)
     throw new NlacError("ERR_CONFIG", "config.recorded: a served run has its own recording; leave this out.");
+  if (recipe.rollouts !== undefined)
+    throw new NlacError(
+      "ERR_CONFIG",
+      "rollouts: the episodes of a served run are its clients'; leave this out.",
+    );
   config.iterations = endless;
   config.environmentSteps = 0;
   recipe.run.samplesPerUpdate = 0;

@@ -32,6 +32,7 @@ export type ErrorCode =
   | "ERR_DISPOSED" // use after dispose()
   | "ERR_ABORTED" // an AbortSignal fired
   | "ERR_PEER" // another rank of a distributed training has ended or does not answer
+  | "ERR_ROLLOUTS" // no inference server of `rollouts` can be used
   | "ERR_INTERNAL"; // a bug in nlac; please report it
 
 export class NlacError extends Error {

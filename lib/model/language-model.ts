@@ -168,6 +168,18 @@ export interface StepOptions extends AdamWOptions {
   targetRate?: number | undefined;
 }
 
+/** Generates the actions of episodes in a learner's place, for example on inference servers. */
+export interface ActionGenerator {
+  /** Each request is sent at once: batching is the generator's own. */
+  readonly unbatched?: boolean;
+  /** A policy of its own, which training does not change: evaluation is the learner's. */
+  readonly fixed?: boolean;
+  generate(
+    requests: readonly GenerateRequest[],
+    options?: { signal?: AbortSignal | undefined },
+  ): Promise<Generation[]>;
+}
+
 export interface LanguageModel {
   encode(text: string): number[];
   decode(ids: readonly number[]): string;
@@ -181,6 +193,8 @@ export interface LanguageModel {
   readonly endOfTurnIds: readonly number[];
   /** Longest context, in tokens. */
   readonly maxPositions: number;
+  /** What plays episodes in this model's place. Default: the model itself. */
+  readonly rollouts?: ActionGenerator;
 
   generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]>;
   logProbs(texts: readonly ScoredText[], options?: { weights?: WeightSet }): Promise<Float32Array[]>;

@@ -11,7 +11,7 @@ import type { GenerateRequest, Generation, LanguageModel } from "../model/langua
  * A language model, or a service whose reply may fail; the error is then returned in the reply's
  * place.
  */
-export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions"> {
+export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions" | "rollouts"> {
   /**
    * Batching does not help here (a remote service batches requests itself), so each request is
    * sent at once.
@@ -31,7 +31,7 @@ interface Waiting {
 }
 
 export class Batches {
-  readonly #player: Player;
+  readonly #player: Pick<Player, "unbatched" | "generate">;
   readonly #patience: number;
   readonly #signal: AbortSignal | undefined;
   #episodes: number;
@@ -44,7 +44,7 @@ export class Batches {
    * @param patience longest wait of a request for the other episodes, in milliseconds
    */
   constructor(player: Player, episodes: number, patience: number, signal?: AbortSignal) {
-    this.#player = player;
+    this.#player = player.rollouts ?? player;
     this.#episodes = episodes;
     this.#patience = patience;
     this.#signal = signal;

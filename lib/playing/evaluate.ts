@@ -1,6 +1,7 @@
 /** Evaluates a policy on an environment: its success rate and other statistics. */
 
 import { NlacError } from "../base/errors.ts";
+import { overlay } from "../base/overlay.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type EpisodeFigures, type Figures, figuresOf, summarize } from "../episodes/figures.ts";
@@ -60,6 +61,7 @@ export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Ev
   let tokens = 0;
   const trajectories = await collectTrajectories({
     ...options,
+    model: evaluated(options.model),
     episodes,
     stream: streams.evaluation,
     onTurn: (finished, written) => {
@@ -69,4 +71,9 @@ export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Ev
   });
   const figures = [...played, ...trajectories.map(figuresOf)].sort((a, b) => a.id - b.id);
   return { ...summarize(figures, options.trials), trajectories };
+}
+
+/** The player itself, if what plays its training's episodes is another policy. */
+function evaluated(player: Player): Player {
+  return player.rollouts?.fixed ? overlay(player, { rollouts: undefined }) : player;
 }

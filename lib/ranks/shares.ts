@@ -59,7 +59,7 @@ export class PrefixPlaces {
   ): number[][] {
     const most = (largestLoad * sizes.reduce((sum, size) => sum + size, 0)) / this.#ranks;
     const loads = new Array<number>(this.#ranks).fill(0);
-    const wanted = prompts.map((prompt, i) => this.#owner(prompt, keys[i]!));
+    const wanted = prompts.map((prompt, i) => this.owner(prompt, keys[i]!));
     return sharesOf(sizes, this.#ranks, (item) => {
       const rank = wanted[item];
       if (rank === undefined || loads[rank]! + sizes[item]! > most) return undefined;
@@ -74,7 +74,7 @@ export class PrefixPlaces {
   }
 
   /** The rank with the longest known prefix, if it is more than half of the prompt. */
-  #owner(prompt: readonly number[], key: string): number | undefined {
+  owner(prompt: readonly number[], key: string): number | undefined {
     const hashes = blockHashes(prompt, key);
     for (let block = hashes.length; 2 * block * blockTokens > prompt.length; block--) {
       const rank = this.#owners.get(hashes[block - 1]!);

@@ -21,6 +21,7 @@ import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
+import { rolloutsConfig } from "../rollouts/config.ts";
 import { reportConfig } from "../sinks/config.ts";
 import type { TokenizerParts } from "../tokens/tokenizer.ts";
 import { warmupConfig } from "../training/warmup.ts";
@@ -71,6 +72,11 @@ const common = {
       probes: z.int().min(0).default(8),
     })
     .prefault({}),
+  /**
+   * Inference servers that play the episodes of training and evaluation (docs/scaling.md). Default: the
+   * learner plays them.
+   */
+  rollouts: rolloutsConfig.optional(),
   /** Where metrics, episodes and the run's end are sent, besides the run directory. Default: nowhere. */
   report: reportConfig,
 };
@@ -122,7 +128,26 @@ export function parseRecipe(input: unknown, source: string): Recipe {
       "ERR_CONFIG",
       `The recipe of ${source}, for ${algorithmOf(input)}, is not valid.\n${z.prettifyError(parsed.error)}`,
     );
+  requireRollouts(parsed.data, source);
   return parsed.data;
+}
+
+/** Methods that can learn from episodes of another policy, whose log probabilities they do not need. */
+const offPolicy: readonly Recipe["algorithm"][] = ["nlac", "rft", "sac"];
+
+/** Throws ERR_CONFIG for a method whose episodes these servers cannot play. */
+function requireRollouts({ rollouts, algorithm, config }: Recipe, source: string): void {
+  if (rollouts === undefined) return;
+  const refuse = (why: string) => {
+    throw new NlacError("ERR_CONFIG", `The recipe of ${source} cannot have these rollouts: ${why}`);
+  };
+  if ("constrainActions" in config && config.constrainActions)
+    refuse("servers do not get the grammars of constrainActions.");
+  if (rollouts.engine === "openai" && !offPolicy.includes(algorithm))
+    refuse(
+      `a server of OpenAI's API does not take the learner's weights, and ${algorithm} does not learn from another ` +
+        `policy's episodes. Use vllm or sglang, or one of ${offPolicy.join(", ")}.`,
+    );
 }
 
 /** As the recipe names it: which fields are unknown depends on it. */

@@ -29,6 +29,7 @@ import { openLearner } from "../ranks/open-learner.ts";
 import { deviceOfRank } from "../ranks/place.ts";
 import type { LearnerSource } from "../ranks/protocol.ts";
 import { requireWords } from "../roles/role-writer.ts";
+import { openRollouts, type Rollouts } from "../rollouts/open-rollouts.ts";
 import { describeBuild, describeNumerics, numericsWarning } from "../run/build.ts";
 import {
   chooseCheckpoint,
@@ -256,8 +257,14 @@ async function trainIn(
   const { id, recipe: recorded } = readDescription(path) as { id: string; recipe: Record<string, unknown> };
   const sinks = [...opened, ...(options.sinks ?? [])];
   const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: recorded });
+  const log = options.log ?? ((line: string) => process.emitWarning(line));
+  let rollouts: Rollouts<TrainedModel> | undefined;
   try {
-    const result = await trainModel(recipe, model, environment, reporting.of(run), rewardModel);
+    rollouts = recipe.rollouts && (await openRollouts(model, recipe.rollouts, { log }));
+    const reported = reporting.of(run);
+    const result = await trainModel(
+      ...[recipe, rollouts?.model ?? model, environment, rollouts?.of(reported) ?? reported, rewardModel],
+    );
     run.close(result.stopped ? "stopped" : "finished");
     reporting.ended(result);
     return result;
@@ -266,7 +273,8 @@ async function trainIn(
     reporting.failed(error);
     throw error;
   } finally {
-    await reporting.close(options.log ?? ((line) => process.emitWarning(line)));
+    await rollouts?.close();
+    await reporting.close(log);
     if (lock === undefined) removeUnsaved(path);
     await model.dispose();
     await rewardModel?.dispose();

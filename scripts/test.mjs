@@ -204,12 +204,7 @@ async function learnErrands() {
  * Compiles every kernel and links the CUDA addon, from the CPU build's objects where both use one torch. Not in
  * build/cuda: an addon linked without CUDA's libraries must not be mistaken for a usable one.
  */
-async function compileCuda({ buildNative, setup, libtorch, report }) {
-  let toolchain;
-  const ready = await check("CUDA toolchain", async () => {
-    toolchain = (await setup({ variant: "cuda", toolchainOnly: true, build: false, report })).libtorch;
-  });
-  if (!ready) return;
+async function compileCuda({ buildNative, toolchain, libtorch, report }) {
   const name = toolchain === libtorch ? "cpu" : "cuda-check";
   const definitions = { NLAC_LIBTORCH: toolchain, NLAC_CUDA_CHECK: "ON" };
   const build = (targets) => buildNative({ name, definitions, targets, root, report });
@@ -253,6 +248,12 @@ let libtorch;
 const provided = await check("setup", async () => {
   libtorch = (await setup({ build: false, report })).libtorch;
 });
+// Before the build: it writes torch's headers again, and what includes them would be compiled again.
+let toolchain;
+if (ci)
+  await check("CUDA toolchain", async () => {
+    toolchain = (await setup({ variant: "cuda", toolchainOnly: true, build: false, report })).libtorch;
+  });
 const built =
   provided &&
   (await check("native build", () =>
@@ -273,7 +274,7 @@ if (ci) {
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
       await runNativeTests(build.name, join(root, "build", build.name));
   }
-  if (built) await compileCuda({ buildNative, setup, libtorch, report });
+  if (built && toolchain) await compileCuda({ buildNative, toolchain, libtorch, report });
 }
 
 for (const failure of failures) console.log(failure);

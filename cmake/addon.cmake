@@ -39,6 +39,11 @@ endfunction()
 
 nlac_node_addon(nlac_loader nlac_loader ${nlac_loader_sources})
 target_link_libraries(nlac_loader PRIVATE ${CMAKE_DL_LIBS})
+if(NLAC_OLDER_SYSTEMS)
+  include(cmake/older_systems.cmake)
+  nlac_older_system(nlac_loader dlopen dlerror)
+  target_compile_definitions(nlac_loader PRIVATE NLAC_LOADER=1)
+endif()
 
 # Objects, which cmake/cuda_check.cmake links a second time.
 add_library(nlac_binding OBJECT ${nlac_binding_sources})
@@ -54,6 +59,11 @@ function(nlac_core_addon name output)
   target_link_options(${name} PRIVATE "-Wl,--exclude-libs,ALL")
   # Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
   target_link_options(${name} PRIVATE "-Wl,-z,nodelete")
+  if(NLAC_OLDER_SYSTEMS)
+    nlac_older_system(${name}
+      exp exp2 log pow fstat pthread_once pthread_key_create pthread_key_delete pthread_getspecific
+      pthread_setspecific pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_rwlock_unlock)
+  endif()
 endfunction()
 
 nlac_core_addon(nlac_addon nlac $<TARGET_OBJECTS:nlac_binding>)

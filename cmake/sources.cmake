@@ -100,6 +100,7 @@ set(nlac_learner_sources
   native/core/learner/sharding.cc)
 set(nlac_pch_sources native/core/pch.cc)
 set(nlac_loader_sources native/loader/loader.cc)
+set(nlac_older_systems_sources native/loader/older_systems.cc)
 set(nlac_binding_sources
   native/binding/addon.cc
   native/binding/convert.cc

@@ -14,6 +14,7 @@ const HELP = `usage: node scripts/build-native.mjs [options]
   --sanitize LIST   the torch-free tests with sanitizers, address,undefined or thread (build/sanitize-LIST)
   --fuzz            the libFuzzer targets, with clang (build/fuzz)
   --target NAME     only this target; may be repeated
+  --older-systems   link addons that load on glibc 2.28, for prebuilt binaries
   --jobs N          compiler processes at once
   --copy-to DIR     copy the finished addons there
 
@@ -45,6 +46,7 @@ async function main() {
       tests: { type: "boolean" },
       sanitize: { type: "string" },
       fuzz: { type: "boolean" },
+      "older-systems": { type: "boolean" },
       target: { type: "string", multiple: true },
       jobs: { type: "string" },
       "copy-to": { type: "string" },
@@ -65,6 +67,7 @@ async function main() {
   // Compiling and linking for CUDA needs only the CPU part of torch; running needs all of it.
   if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu", headers: true }).torch;
   if (cuda) definitions.NLAC_CUDA = "ON";
+  if (!plain) definitions.NLAC_OLDER_SYSTEMS = values["older-systems"] ? "ON" : "OFF";
   if (values.tests) definitions.NLAC_TESTS = "ON";
   const targets = [...(values["cuda-objects"] ? ["nlac_cuda_objects"] : []), ...(values.target ?? [])];
   const directory = await buildNative({

@@ -6,7 +6,11 @@ import { fileURLToPath } from "node:url";
 
 const script = fileURLToPath(new URL("build-native.mjs", import.meta.url));
 const cuda = process.env.NLAC_PREBUILD === "cuda" ? ["--cuda"] : [];
-const { status } = spawnSync(process.execPath, [script, ...cuda, "--copy-to", "build/Release"], {
-  stdio: "inherit",
-});
+const { status } = spawnSync(
+  process.execPath,
+  [script, ...cuda, "--older-systems", "--copy-to", "build/Release"],
+  {
+    stdio: "inherit",
+  },
+);
 process.exitCode = status ?? 1;

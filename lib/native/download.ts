@@ -280,10 +280,17 @@ function requestOnce(url: URL, headers: Record<string, string>, stallMs: number)
   });
 }
 
-/** Node's certificates plus those configured for pip or OpenSSL, which a mirror may need. */
+/**
+ * Node's certificates plus those of NODE_EXTRA_CA_CERTS, and of pip or OpenSSL, which a mirror or a
+ * proxy may need. Undefined, Node's default, if none is configured for pip or OpenSSL.
+ */
 function authorities(): string[] | undefined {
-  const file = process.env.PIP_CERT || process.env.SSL_CERT_FILE;
-  return file && existsSync(file) ? [...rootCertificates, readFileSync(file, "utf8")] : undefined;
+  const { NODE_EXTRA_CA_CERTS: extra, PIP_CERT, SSL_CERT_FILE } = process.env;
+  const file = PIP_CERT || SSL_CERT_FILE;
+  if (!file || !existsSync(file)) return undefined;
+  // A list replaces Node's default, also what NODE_EXTRA_CA_CERTS added to it.
+  const files = extra && extra !== file && existsSync(extra) ? [extra, file] : [file];
+  return [...rootCertificates, ...files.map((path) => readFileSync(path, "utf8"))];
 }
 
 function sizeOf(path: string): number {

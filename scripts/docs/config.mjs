@@ -39,6 +39,7 @@ export default defineConfig({
       {
         text: "Start",
         items: pages(
+          "docs/installing.md",
           "docs/tutorial.md",
           "docs/training.md",
           "docs/evaluating.md",

@@ -1,7 +1,10 @@
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { download } from "../../lib/native/download.ts";
 import {
   expectFailure,
@@ -30,6 +33,34 @@ describe("download", () => {
     await download({ url: `${url}/f`, ...options });
     expect(requests).toHaveLength(1);
     expect(readdirSync(directory)).toEqual(["file.bin"]);
+  });
+
+  it("trusts the certificates of NODE_EXTRA_CA_CERTS also if pip has its own", async () => {
+    const { directory, path, ...options } = target();
+    const certificate = (name: string) => {
+      const [key, file] = [join(directory, `${name}.key`), join(directory, `${name}.pem`)];
+      const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+      const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+      execFileSync("openssl", ["req", "-x509", ...curve, ...subject, "-keyout", key, "-out", file], {
+        stdio: "ignore",
+      });
+      return { key: readFileSync(key), cert: readFileSync(file), file };
+    };
+    const [own, other] = [certificate("own"), certificate("other")];
+    const server = createServer(own, (_request, response) => response.end(data));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => {
+      server.closeAllConnections();
+      server.close();
+      vi.unstubAllEnvs();
+    });
+    const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}/f`;
+    vi.stubEnv("PIP_CERT", other.file);
+    vi.stubEnv("NODE_EXTRA_CA_CERTS", other.file);
+    await expectFailure(download({ url, path, ...options }), "ERR_DOWNLOAD", /self-signed certificate/);
+    vi.stubEnv("NODE_EXTRA_CA_CERTS", own.file);
+    await download({ url, path, ...options });
+    expect(readFileSync(path).equals(data)).toBe(true);
   });
 
   it("resumes after a broken connection", async () => {

@@ -1,0 +1,40 @@
+# Links the addons so that they load on glibc 2.28 and libstdc++ of GCC 8, whatever system compiles them (g++ and
+# x86-64 or ARM). scripts/prebuild.mjs checks the result. Three means:
+#   - functions of the C library that have a newer version are called by their first one (native/loader/older_systems.cc);
+#   - the parts of libstdc++ that are newer are linked statically, as Red Hat's compilers for older systems do;
+#   - the rest of libstdc++ stays shared, because exceptions cross into libtorch.
+
+execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libstdc++.a
+  OUTPUT_VARIABLE nlac_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(nlac_newer "${CMAKE_BINARY_DIR}/libstdcxx_newer.a")
+if(IS_ABSOLUTE "${nlac_libstdcxx}")
+  set(directory "${CMAKE_BINARY_DIR}/libstdcxx_newer")
+  file(REMOVE_RECURSE "${directory}")
+  file(MAKE_DIRECTORY "${directory}")
+  execute_process(COMMAND "${CMAKE_AR}" t "${nlac_libstdcxx}" OUTPUT_VARIABLE listed)
+  string(REPLACE "\n" ";" listed "${listed}")
+  set(members)
+  foreach(member IN ITEMS condition_variable cow-stdexcept floating_from_chars floating_to_chars functexcept futex
+      lt5-sstream-inst memory_resource snprintf_lite sso_string)
+    if("${member}.o" IN_LIST listed)
+      list(APPEND members "${member}.o")
+    endif()
+  endforeach()
+  execute_process(COMMAND "${CMAKE_AR}" x "${nlac_libstdcxx}" ${members}
+    WORKING_DIRECTORY "${directory}" COMMAND_ERROR_IS_FATAL ANY)
+  file(REMOVE "${nlac_newer}")
+  execute_process(COMMAND "${CMAKE_AR}" rcs "${nlac_newer}" ${members}
+    WORKING_DIRECTORY "${directory}" COMMAND_ERROR_IS_FATAL ANY)
+  # At the end of every link line, where the libraries before it find what they need.
+  string(APPEND CMAKE_CXX_STANDARD_LIBRARIES " \"${nlac_newer}\"")
+else()
+  message(FATAL_ERROR "NLAC_OLDER_SYSTEMS needs libstdc++.a (on Red Hat's systems the package libstdc++-static).")
+endif()
+
+# Makes an addon's references to `ARGN` those of the first glibc.
+function(nlac_older_system target)
+  target_sources(${target} PRIVATE ${nlac_older_systems_sources})
+  foreach(name IN LISTS ARGN)
+    target_link_options(${target} PRIVATE "-Wl,--wrap=${name}")
+  endforeach()
+endfunction()

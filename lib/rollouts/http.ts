@@ -24,8 +24,10 @@ export class HttpFault extends Error {
   }
 }
 
-/** A long text of a large model, behind a queue. */
-const timeoutMs = 60 * 60_000;
+/** Milliseconds for a long text of a large model, behind a queue, and for loading weights. */
+const longMs = 60 * 60_000;
+/** Milliseconds for calls that a server answers at once. */
+export const quickMs = 30_000;
 /** Finds out that a machine is no longer there. */
 const keepAliveMs = 30_000;
 
@@ -40,7 +42,13 @@ const agents = {
  * @returns the answer's JSON; undefined if it is empty or not JSON
  * @throws HttpFault; the signal's AbortError
  */
-export function callServer(url: string, path: string, body?: object, signal?: AbortSignal): Promise<unknown> {
+export function callServer(
+  url: string,
+  path: string,
+  body?: object,
+  signal?: AbortSignal,
+  timeoutMs = body === undefined ? quickMs : longMs,
+): Promise<unknown> {
   const address = new URL(url + path);
   const key = process.env.NLAC_ROLLOUTS_KEY;
   const text = body === undefined ? undefined : JSON.stringify(body);
@@ -61,7 +69,7 @@ export function callServer(url: string, path: string, body?: object, signal?: Ab
       ...(signal && { signal }),
     });
     request.on("socket", (socket) => socket.setKeepAlive(true, keepAliveMs));
-    request.on("timeout", () => request.destroy(new Error(`no answer in ${timeoutMs / 60_000} minutes`)));
+    request.on("timeout", () => request.destroy(new Error(`no answer in ${timeoutMs / 1000} seconds`)));
     const fail = (error: Error) => reject(signal?.aborted ? error : fault(error.message));
     request.on("error", fail);
     request.on("response", (response) => {

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { callOrAdvise, type Engine, firstModel, logProbsOf, readAnswer } from "./engine.ts";
-import { callServer } from "./http.ts";
+import { callServer, quickMs } from "./http.ts";
 
 const old = "nlac needs a newer SGLang; 0.5.23 has it.";
 const adapters = "Start SGLang with --enable-lora, --max-lora-rank and --lora-target-modules; 0.5.23 has it.";
@@ -60,7 +60,8 @@ export const sglang: Engine = {
   },
 
   async release({ url }, { kind, label }) {
-    if (kind === "adapter") await callServer(url, "/unload_lora_adapter", { lora_name: label });
+    if (kind === "adapter")
+      await callServer(url, "/unload_lora_adapter", { lora_name: label }, undefined, quickMs);
   },
 
   async generate({ url, labels }, request, weights, signal) {

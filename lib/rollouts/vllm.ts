@@ -7,7 +7,7 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { complete } from "./completions.ts";
 import { callOrAdvise, type Engine, firstModel, readAnswer, type Server } from "./engine.ts";
-import { callServer, HttpFault } from "./http.ts";
+import { callServer, HttpFault, quickMs } from "./http.ts";
 
 const development = "Start vLLM with VLLM_SERVER_DEV_MODE=1.";
 const adapters = "Start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.";
@@ -61,7 +61,8 @@ export const vllm: Engine = {
   },
 
   async release({ url }, { kind, label }) {
-    if (kind === "adapter") await callServer(url, "/v1/unload_lora_adapter", { lora_name: label });
+    if (kind === "adapter")
+      await callServer(url, "/v1/unload_lora_adapter", { lora_name: label }, undefined, quickMs);
   },
 
   async generate(server, request, weights, signal) {

@@ -20,6 +20,7 @@ set(nlac_fuzzed_sources
   native/core/model/families/olmo3.cc
   native/core/model/families/qwen.cc
   native/core/model/families/qwen3_5.cc
+  native/core/model/families/qwen3_moe.cc
   native/core/model/families/smollm3.cc)
 # Needs no torch: what the sanitizers build.
 set(nlac_plain_sources
@@ -67,6 +68,8 @@ set(nlac_model_sources
   native/core/model/delta_rule.cc
   native/core/model/elementwise.cc
   native/core/model/export_weights.cc
+  native/core/model/experts_part.cc
+  native/core/model/experts_routing.cc
   native/core/model/feed_forward.cc
   native/core/model/gated_delta.cc
   native/core/model/kv_store.cc
@@ -164,6 +167,7 @@ set(nlac_test_model_sources
   native/test/core/model/attention_test.cc
   native/test/core/model/config_test.cc
   native/test/core/model/decoder_test.cc
+  native/test/core/model/experts_test.cc
   native/test/core/model/gated_delta_test.cc
   native/test/core/model/kernels_test.cc
   native/test/core/model/qwen3_5_test.cc

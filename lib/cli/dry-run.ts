@@ -87,7 +87,9 @@ function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
   const named = typeof model === "string" ? model : "a new model";
   if ("fault" in estimate) return named;
   const { layers, hidden } = estimate.shape;
-  const size = `${named}: ${amount(estimate.parameters)} parameters, ${layers} layers of ${hidden}`;
+  const { parameters, activeParameters } = estimate;
+  const active = activeParameters < parameters ? ` (${amount(activeParameters)} used by a token)` : "";
+  const size = `${named}: ${amount(parameters)} parameters${active}, ${layers} layers of ${hidden}`;
   const here =
     typeof model !== "string" ||
     existsSync(model) ||

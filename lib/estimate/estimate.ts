@@ -7,7 +7,7 @@ import { applyChange, parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { type Device, gpus, thisMachine } from "./devices.ts";
 import { type Memory, memoryOf } from "./memory.ts";
 import { plansOf, type RankPlans } from "./ranks.ts";
-import { findShape, type ModelShape, parameterCount } from "./shape.ts";
+import { activeParameterCount, findShape, type ModelShape, parameterCount } from "./shape.ts";
 import { type Time, timeOf } from "./time.ts";
 import { atLimits, type Play, type Work, workOf } from "./work.ts";
 
@@ -29,6 +29,8 @@ export interface Remedy {
 export interface Estimate {
   shape: ModelShape;
   parameters: number;
+  /** Those that one token uses; fewer only in a mixture of experts. */
+  activeParameters: number;
   work: Work;
   fits: Fit[];
   /** Empty if everything fits on the largest device. */
@@ -49,6 +51,7 @@ export function estimate(recipe: Recipe, play?: Play, here: Device = thisMachine
   return {
     shape,
     parameters: parameterCount(shape),
+    activeParameters: activeParameterCount(shape),
     work,
     fits,
     remedies: remediesOf(recipe, shape, fits, play),

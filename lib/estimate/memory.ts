@@ -187,16 +187,35 @@ function deltaBytes({ delta }: ModelShape, size: number): number {
   return size * (projected + values) + 4 * (values + (delta.keyDim * values) / 64);
 }
 
+/** Of a mixture of experts, per layer and token, beyond the layer's input and middle; as layerBytes. */
+function expertBytes({ experts, hidden }: ModelShape, size: number) {
+  if (experts === undefined) return { kept: 0, backward: 0 };
+  const { count, perToken, intermediate } = experts;
+  // Probabilities; chosen experts, their weights and places.
+  const routing = 4 * count + 28 * perToken;
+  return {
+    kept: size * 2 * perToken * intermediate + routing,
+    // Rows of the input, of their gradient and of the output's; of each expert, activations and gradients.
+    backward: perToken * (size * (3 * hidden + 7 * intermediate) + 4 * intermediate) + 12 * count,
+  };
+}
+
 /** Per layer and token: its input, data for its backward pass, and temporaries of that pass. */
 function layerBytes(shape: ModelShape, size: number) {
-  const { hidden, intermediate, heads, qkNorm } = shape;
+  const { hidden, heads, qkNorm, experts } = shape;
+  // Layers with an MLP and layers with experts: the larger.
+  const intermediate = experts?.layers === shape.layers ? 0 : shape.intermediate;
+  const mixture = expertBytes(shape, size);
   const query = queryWidth(shape);
   const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
   const input = size * hidden;
   const attention = size * (projected + query) + 4 * heads;
-  const kept = size * (2 * hidden + 2 * intermediate) + Math.max(attention, deltaBytes(shape, size));
+  const kept =
+    size * 2 * hidden +
+    Math.max(size * 2 * intermediate, mixture.kept) +
+    Math.max(attention, deltaBytes(shape, size));
   // The MLP's backward pass is the largest: activations, their gradients, and float32 operands.
-  const backward = size * (4 * intermediate + 3 * hidden) + 4 * (2 * intermediate + hidden);
+  const backward = size * 3 * hidden + 4 * hidden + Math.max((4 * size + 8) * intermediate, mixture.backward);
   return { input, kept, backward };
 }
 

@@ -28,12 +28,25 @@ export interface ModelShape {
   gatedAttention?: boolean;
   /** The layers with a gated delta net instead of attention (Qwen3.5). */
   delta?: DeltaShape;
+  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE). */
+  experts?: ExpertsShape;
   /** Norms of a layer, besides those of queries and keys; default 2. */
   norms?: number;
   /** Tokens that attention sees in each layer with a window; default: no layer has one. */
   windows?: readonly number[];
   /** Maximum context, tokens. */
   maxPositions: number;
+}
+
+/** Sizes of a mixture of experts. */
+export interface ExpertsShape {
+  layers: number;
+  /** Experts of a layer. */
+  count: number;
+  /** Of them, those that a token uses. */
+  perToken: number;
+  /** Width of one expert. */
+  intermediate: number;
 }
 
 /** Sizes of a gated delta net. */
@@ -155,6 +168,7 @@ interface FamilyShape {
 const familyShapes: Readonly<Record<string, FamilyShape>> = {
   qwen3: { defaults: { head_dim: 128 }, qkNorm: true },
   qwen3_5_text: { defaults: { head_dim: 256 }, qkNorm: true },
+  qwen3_moe: { qkNorm: true },
   smollm3: { defaults: { tie_word_embeddings: true } },
   mistral: { defaults: { sliding_window: 4096 }, pattern: Number.POSITIVE_INFINITY },
   ministral3: { defaults: { head_dim: 128 }, pattern: Number.POSITIVE_INFINITY },
@@ -211,6 +225,7 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
     windows: windowsOf(config, layers, family),
     maxPositions: whole("max_position_embeddings"),
     ...(type === "qwen3_5_text" && { gatedAttention: true, delta: deltaOf(config, whole) }),
+    ...(type === "qwen3_moe" && { experts: expertsOf(config, whole) }),
   };
 }
 
@@ -218,6 +233,7 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
 function typeOfArchitecture({ architectures }: Record<string, unknown>): string {
   const name = Array.isArray(architectures) ? String(architectures[0]) : "";
   const type = name.replace(/ForCausalLM$/, "").toLowerCase();
+  if (type === "qwen3moe") return "qwen3_moe";
   return ["gemma3", "qwen3_5"].includes(type) ? `${type}_text` : type;
 }
 
@@ -230,6 +246,22 @@ function windowsOf(config: Record<string, unknown>, layers: number, { pattern }:
     ? config.layer_types
     : Array.from({ length: layers }, (_, l) => ((l + 1) % (pattern ?? 1) === 0 ? "" : "sliding_attention"));
   return types.filter((type) => type === "sliding_attention").map(() => window);
+}
+
+function expertsOf(
+  config: Record<string, unknown>,
+  whole: (key: string, otherwise?: number) => number,
+): ExpertsShape {
+  const step = whole("decoder_sparse_step", 1);
+  const dense = new Set(Array.isArray(config.mlp_only_layers) ? config.mlp_only_layers : []);
+  const layers = Array.from({ length: whole("num_hidden_layers") }, (_, l) => l);
+  return {
+    // transformers 5 writes num_local_experts, earlier versions num_experts.
+    count: whole(config.num_experts === undefined ? "num_local_experts" : "num_experts", 128),
+    layers: layers.filter((l) => !dense.has(l) && (l + 1) % step === 0).length,
+    perToken: whole("num_experts_per_tok", 8),
+    intermediate: whole("moe_intermediate_size", 768),
+  };
 }
 
 function deltaOf(
@@ -275,24 +307,40 @@ export function headCount(algorithm: Recipe["algorithm"], { hidden, vocabulary }
   return algorithm === "sac" ? 2 * (vocabulary + 1) * hidden : 0;
 }
 
-/** Entries of the matrices of all layers. */
-function allMatrices(shape: ModelShape): number {
-  const { layers, hidden, intermediate, delta } = shape;
+/** Entries of the matrices of all layers: all, or with `active` those that one token uses. */
+function allMatrices(shape: ModelShape, active = false): number {
+  const { layers, hidden, intermediate, delta, experts } = shape;
   const query = queryWidth(shape);
   const queries = shape.gatedAttention ? 2 * query : query;
   const attention = hidden * (queries + 2 * keyWidth(shape)) + query * hidden;
   const widths = delta === undefined ? undefined : deltaWidths(delta);
   const net = widths === undefined ? 0 : hidden * (widths.projected + widths.values);
-  return 3 * layers * hidden * intermediate + attentionLayers(shape) * attention + (delta?.layers ?? 0) * net;
+  const dense = 3 * (layers - (experts?.layers ?? 0)) * hidden * intermediate;
+  const used = active ? experts?.perToken : experts?.count;
+  const mixture =
+    experts === undefined
+      ? 0
+      : experts.layers * hidden * (experts.count + 3 * (used as number) * experts.intermediate);
+  return dense + mixture + attentionLayers(shape) * attention + (delta?.layers ?? 0) * net;
 }
 
-/** Entries of the matrices of one layer, of several kinds on average; each is used once per token. */
+/** Entries of the matrices of one layer, of several kinds on average. */
 export function layerMatrices(shape: ModelShape): number {
   return allMatrices(shape) / shape.layers;
 }
 
+/** The same without the experts that a token does not use; each entry is used once per token. */
+export function activeLayerMatrices(shape: ModelShape): number {
+  return allMatrices(shape, true) / shape.layers;
+}
+
+/** Parameters that one token uses: all, but of a mixture of experts only those of its own. */
+export function activeParameterCount(shape: ModelShape): number {
+  return parameterCount(shape) - shape.layers * (layerMatrices(shape) - activeLayerMatrices(shape));
+}
+
 export function parameterCount(shape: ModelShape): number {
-  const { layers, hidden, intermediate, headDim, vocabulary, tied, delta } = shape;
+  const { layers, hidden, intermediate, headDim, vocabulary, tied, delta, experts } = shape;
   const queries = queryWidth(shape) * (shape.gatedAttention ? 2 : 1);
   const ofAttention =
     (shape.qkvBias ? queries + 2 * keyWidth(shape) : 0) +
@@ -300,18 +348,26 @@ export function parameterCount(shape: ModelShape): number {
     (shape.qkNorm === "whole" ? queryWidth(shape) + keyWidth(shape) : shape.qkNorm ? 2 * headDim : 0);
   const ofNet =
     delta === undefined ? 0 : deltaWidths(delta).channels * delta.kernel + 2 * delta.heads + delta.valueDim;
-  const ofAll = (shape.norms ?? 2) * hidden + (shape.mlpBias ? 2 * intermediate + hidden : 0);
+  const ofAll = (shape.norms ?? 2) * hidden;
+  const ofMlp = shape.mlpBias ? 2 * intermediate + hidden : 0;
   const vectors =
-    attentionLayers(shape) * ofAttention + (delta?.layers ?? 0) * ofNet + layers * ofAll + hidden;
+    attentionLayers(shape) * ofAttention +
+    (delta?.layers ?? 0) * ofNet +
+    layers * ofAll +
+    (layers - (experts?.layers ?? 0)) * ofMlp +
+    hidden;
   return allMatrices(shape) + vectors + (tied ? 1 : 2) * vocabulary * hidden;
 }
 
-/** Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all. */
+/**
+ * Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all that can be adapted, which
+ * the matrices of experts cannot.
+ */
 export function adapterCount(
   shape: ModelShape,
   { rank, targets }: Pick<AdapterOptions, "rank" | "targets">,
 ): number {
-  const { layers, hidden, intermediate, delta } = shape;
+  const { layers, hidden, intermediate, delta, experts } = shape;
   const query = queryWidth(shape);
   const key = keyWidth(shape);
   const ofAttention: Record<string, number> = {
@@ -334,7 +390,7 @@ export function adapterCount(
     out_proj: values + hidden,
   };
   const parts = [
-    [layers, ofAll],
+    [layers - (experts?.layers ?? 0), ofAll],
     [attentionLayers(shape), ofAttention],
     [delta?.layers ?? 0, ofNet],
   ] as const;

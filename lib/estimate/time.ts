@@ -8,9 +8,9 @@ import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
 import {
+  activeLayerMatrices,
   adapterCount,
   attentionLayers,
-  layerMatrices,
   type ModelShape,
   parameterCount,
   queryWidth,
@@ -100,7 +100,7 @@ function forwardFlops(shape: ModelShape, seen: number): number {
   const states = delta === undefined ? 0 : 3 * delta.layers * delta.heads * delta.keyDim * delta.valueDim;
   const attended = windows.reduce((sum, window) => sum + Math.min(seen, window), 0);
   const all = attended + (attentionLayers(shape) - windows.length) * seen;
-  return 2 * (shape.layers * layerMatrices(shape) + 2 * queryWidth(shape) * all + states);
+  return 2 * (shape.layers * activeLayerMatrices(shape) + 2 * queryWidth(shape) * all + states);
 }
 
 function headFlops({ vocabulary, hidden }: ModelShape): number {

@@ -33,7 +33,7 @@ const adapterOptions = z.strictObject({
   rank: z.int().min(1),
   /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
   alpha: z.number().positive(),
-  /** The projections that get an adapter. Default: all that the model has. */
+  /** The projections that get an adapter. Default: all that the model has. Matrices of experts cannot get one. */
   targets: z.array(z.enum(projections)).min(1).readonly().optional(),
 });
 
@@ -60,6 +60,12 @@ export const recipeFields = {
   int8Generation: z.boolean().default(false),
   /** Recomputes activations in the backward pass: less memory, a third more time. Default false. */
   gradientCheckpointing: z.boolean().default(false),
+  /**
+   * Coefficient of the load-balance loss of a mixture of experts, as transformers computes it; "model" takes the model's
+   * own (`router_aux_loss_coef`). Each loss adds the gradient of its micro batches' load-balance losses, each times the
+   * sum of its tokens' absolute weights. Models without experts ignore it. Default: no such loss.
+   */
+  expertBalance: z.union([z.literal("model"), z.number().min(0)]).optional(),
   /** Packed tokens of one forward and backward pass. Default 2048. */
   microBatchTokens: z.int().min(1).default(2048),
   /**

@@ -139,10 +139,11 @@ function openAddon(settings: Settings): Addon {
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  // The core knows nothing of these three.
-  const { seed, maxQueued: _queued, threads: _threads, ...rest } = settings;
+  // The core knows nothing of `seed`, `maxQueued` and `threads`.
+  const { seed, maxQueued: _queued, threads: _threads, expertBalance, ...rest } = settings;
   return {
     ...rest,
+    ...(expertBalance !== undefined && { expertBalance: expertBalance === "model" ? -1 : expertBalance }),
     dtype: resolveDtype(settings),
     heads: settings.heads ?? "none",
     adapter: settings.adapter && nativeAdapter(settings.adapter, seed),

@@ -16,6 +16,7 @@ export interface NativeLearnerOptions {
   dtype: "float32" | "bfloat16";
   int8Generation: boolean;
   gradientCheckpointing: boolean;
+  expertBalance?: number; // absent: none; below 0: the model's own coefficient
   microBatchTokens: number;
   cacheBytes: number;
   heads: "none" | "value" | "q"; // of load and create
@@ -198,6 +199,8 @@ export interface ModelInfo {
     | "llama"
     | "qwen2"
     | "qwen3"
+    | "qwen3_5_text"
+    | "qwen3_moe"
     | "smollm3"
     | "mistral"
     | "ministral3"

@@ -1,5 +1,6 @@
 #include "binding/learner_arguments.h"
 
+#include <cmath>
 #include <optional>
 
 #include "binding/addon_data.h"
@@ -17,6 +18,12 @@ LearnerOptions to_options(Napi::Value value) {
                "options.dtype must be float32 or bfloat16");
   options.int8_generation = fields.boolean("int8Generation");
   options.gradient_checkpointing = fields.boolean("gradientCheckpointing");
+  // Absent: none. Below 0: the model's own coefficient.
+  if (!value.As<Napi::Object>().Get("expertBalance").IsUndefined()) {
+    const double balance = fields.number("expertBalance");
+    NLAC_REQUIRE(std::isfinite(balance), "ERR_VALUE", "options.expertBalance must be finite");
+    options.balance = balance < 0 ? std::nullopt : std::optional(balance);
+  }
   options.micro_batch_tokens = fields.integer("microBatchTokens");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "options.microBatchTokens must be positive");
   const int64_t cache_bytes = fields.integer("cacheBytes");

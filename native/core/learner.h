@@ -61,6 +61,9 @@ struct LearnerOptions {
   // Generation multiplies by matrices rounded to int8. Nothing else does. On the CPU only.
   bool int8_generation = false;
   bool gradient_checkpointing = false;
+  // Coefficient of the load-balance loss of a mixture of experts, in every loss with gradients: of each
+  // micro batch, times the sum of its tokens' absolute weights. Nothing: the model's own coefficient.
+  std::optional<double> balance = 0.0;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved

@@ -7,6 +7,7 @@ import { cpu, gpus } from "../../lib/estimate/devices.ts";
 import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
 import { cacheCapacity, total } from "../../lib/estimate/memory.ts";
 import {
+  activeParameterCount,
   adapterCount,
   findShape,
   layerMatrices,
@@ -57,7 +58,7 @@ describe("a model's shape", () => {
     const stored = storedTensors(folder);
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
-    const matrices = [...stored].filter(([name]) => /_proj(_\w+)?\.weight$/.test(name));
+    const matrices = [...stored].filter(([name]) => /(_proj(_\w+)?|mlp\.gate)\.weight$/.test(name));
     expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
   });
 
@@ -73,6 +74,27 @@ describe("a model's shape", () => {
   ])("counts the parameters of %s", (name, count) => {
     expect(parameterCount(publicModels[name]!)).toBe(count);
     expect(findShape(`models/${name}`)).toBe(publicModels[name]);
+  });
+
+  test("counts the parameters of a mixture of experts, and those that a token uses", () => {
+    const config = {
+      ...{ model_type: "qwen3_moe", hidden_size: 2048, intermediate_size: 6144, num_hidden_layers: 48 },
+      ...{ num_attention_heads: 32, num_key_value_heads: 4, head_dim: 128, vocab_size: 151_936 },
+      ...{ max_position_embeddings: 40_960, num_experts: 128, num_experts_per_tok: 8 },
+      ...{ moe_intermediate_size: 768, mlp_only_layers: [], decoder_sparse_step: 1 },
+    };
+    // Qwen3-30B-A3B's page: 30.5B parameters, 3.3B activated.
+    const shape = findShape({ config });
+    expect(parameterCount(shape)).toBe(30_532_122_624);
+    expect(activeParameterCount(shape)).toBe(3_353_032_704);
+    const dense = findShape({ config: { ...config, mlp_only_layers: [0, 1], decoder_sparse_step: 2 } });
+    expect(dense.experts?.layers).toBe(23);
+    // Adapters are those of attention, and of the layers without experts.
+    const attention = 48 * (2048 + 4096 + 2 * (2048 + 512) + 4096 + 2048);
+    expect(adapterCount(shape, { rank: 2 })).toBe(2 * attention);
+    expect(adapterCount(dense, { rank: 2 })).toBe(2 * (attention + 25 * 3 * (2048 + 6144)));
+    const llama = publicModels["SmolLM2-135M-Instruct"]!;
+    expect(activeParameterCount(llama)).toBe(parameterCount(llama));
   });
 
   test("counts what a learner counts", async () => {

@@ -126,7 +126,10 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     }
     at::Tensor grad_hidden = at::zeros_like(hidden);
     grad_hidden.index_copy_(0, places, result.grad_hidden.to(hidden.scalar_type()));
-    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, after_layer);
+    double balance = options_.balance.value_or(config_.experts.balance);
+    if (config_.experts.count == 0) balance = 0;
+    if (balance != 0) balance *= rows.row_weights.abs().sum().item<double>();
+    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, after_layer, balance);
   };
 
   int64_t rounds = 0;

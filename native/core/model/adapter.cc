@@ -19,6 +19,10 @@ namespace {
 
 constexpr uint64_t adapter_stream = 0x6C6F7261;  // "lora" in ASCII; a projection's number lies above it
 
+bool of_feed_forward(const std::string& projection) {
+  return projection == "gate_proj" || projection == "up_proj" || projection == "down_proj";
+}
+
 // The adapter of a matrix [rows, in], uninitialised, for those of its projections that are targets.
 Adapter allocate(const Parameter& matrix, const AdapterOptions& options) {
   Adapter adapter;
@@ -100,8 +104,13 @@ void check_adapter(const AdapterOptions& options) {
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device) {
   check_adapter(options);
   Weights weights;
+  const bool all = options.targets == projection_names();  // that can be adapted
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
+    for (const std::string& target : options.targets)
+      NLAC_REQUIRE(all || config.kind(i).feed_forward != FeedForward::experts || !of_feed_forward(target),
+                   "ERR_VALUE", "an adapter cannot target ", target,
+                   " of a mixture of experts; its attention can be adapted");
     for (const Parameter& parameter : layer_parameters(config, i, layer)) {
       if (parameter.adapter == nullptr) continue;
       *parameter.adapter = allocate(parameter, options);

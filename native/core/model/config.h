@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "core/io/gguf.h"
+#include "core/model/experts_shape.h"
 #include "core/model/gated_delta_shape.h"
 
 namespace nlac {
 
-enum class Family { llama, qwen2, qwen3, qwen3_5, smollm3, mistral, ministral3, olmo3, gemma3 };
+enum class Family { llama, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, mistral, ministral3, olmo3, gemma3 };
 
 // A scheme of rotary positions (rope.h).
 enum class RopeScaling { none, linear, llama3, yarn };
@@ -36,7 +37,7 @@ struct RopeConfig {
 // What one layer is made of. A new mixer or feed-forward part adds its name here, its weights to
 // LayerWeights, its activations to LayerTape, and its cases to layer.cc and parameters.cc.
 enum class Mixer { attention, delta };
-enum class FeedForward { gated };
+enum class FeedForward { gated, experts };
 enum class Rotary { none, global, local };
 struct LayerKind {
   Mixer mixer = Mixer::attention;
@@ -72,6 +73,7 @@ struct ModelConfig {
   double embedding_scale = 1;    // of the embedding's rows
   bool norm_plus_one = false;    // a norm multiplies by 1 + weight
   GatedDeltaShape delta;         // of layers with Mixer::delta
+  ExpertsShape experts;          // of layers with FeedForward::experts
   int64_t max_positions = 0;     // tokens
   RopeConfig rope;               // of layers with Rotary::global
   std::optional<RopeConfig> local_rope;

@@ -117,6 +117,7 @@ struct Decoder::Tape {
   PackedPass pass;
   bool recompute = false;
   std::vector<LayerTape> layers;
+  RouterLoad load;
   at::Tensor last;  // [tokens, hidden], before the final norm
 };
 
@@ -131,8 +132,10 @@ static void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& l
 
 PackedPass Decoder::packed_pass(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
   require_lengths(ids, lengths);
-  return {lengths, packed_positions(lengths, ids.device()),
-          ropes(*std::max_element(lengths.begin(), lengths.end()), ids.device())};
+  return {lengths,
+          packed_positions(lengths, ids.device()),
+          ropes(*std::max_element(lengths.begin(), lengths.end()), ids.device()),
+          {}};
 }
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
@@ -148,6 +151,7 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     LayerTape now;
     x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), tape->pass, x, now);
+    if (now.experts.routing.probabilities.defined()) tape->load.add(now.experts.routing);
     if (recompute) {
       LayerTape kept;
       kept.input = now.input;
@@ -195,13 +199,15 @@ static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, 
 }
 
 void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                       Weights& gradients, const std::function<void(size_t)>& after_layer) {
+                       Weights& gradients, const std::function<void(size_t)>& after_layer, double balance) {
   WithoutAutograd guard;
   NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
   NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [",
                tape->last.size(0), ", ", tape->last.size(1), "]");
   at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_, gradients.norm, {});
   tape->last.reset();
+  if (balance != 0 && tape->load.rows > 0)
+    tape->pass.at_probabilities = tape->load.at_probabilities() * balance;
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];
     const LayerKind kind = config_.kind(static_cast<int64_t>(l));
@@ -215,6 +221,8 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
   if (config_.embedding_scale != 1) grad = grad * rounded_scale(config_, weights);
   add_embedding_gradient(gradients.embedding, tape->ids, grad);
 }
+
+double Decoder::balance_loss(const Tape& tape) { return tape.load.loss(); }
 
 at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {
   WithoutAutograd guard;

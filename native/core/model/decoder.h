@@ -57,9 +57,13 @@ class Decoder {
   // `grad_hidden`: [tokens, hidden], the gradient at the result of forward. Adds to `gradients`,
   // float32 tensors of the weights' shapes; undefined ones are frozen and not computed. Consumes
   // the tape. `after_layer`, if any, is called with each layer's index, from the last to the first,
-  // when its gradients have been added.
+  // when its gradients have been added. `balance` is the coefficient of the load-balance loss of a
+  // mixture of experts, whose gradients are added too.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                Weights& gradients, const std::function<void(size_t)>& after_layer = {});
+                Weights& gradients, const std::function<void(size_t)>& after_layer = {}, double balance = 0);
+  // The load-balance loss over the tape's tokens (experts_part.h), without the coefficient; 0 for a model
+  // without experts.
+  static double balance_loss(const Tape& tape);
 
  private:
   const RopeTables& ropes(int64_t positions, at::Device device);

@@ -56,6 +56,7 @@ std::vector<at::Tensor*> LayerWeights::tensors() {
   append(all, delta.tensors());
   append(all, std::vector{&mixer_norms.after, &feed_forward_norms.before});
   append(all, feed_forward.tensors());
+  append(all, experts.tensors());
   all.push_back(&feed_forward_norms.after);
   return all;
 }
@@ -100,6 +101,7 @@ std::vector<Parameter> layer_parameters(const ModelConfig& config, int64_t layer
   add_norm(weights.feed_forward_norms.before, names.before_feed_forward);
   switch (kind.feed_forward) {
     case FeedForward::gated: append(all, feed_forward_parameters(config, weights.feed_forward)); break;
+    case FeedForward::experts: append(all, experts_parameters(config, weights.experts)); break;
   }
   add_norm(weights.feed_forward_norms.after, names.after_feed_forward);
   return all;
@@ -116,20 +118,25 @@ at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, c
       });
   return branch_forward(layer.feed_forward_norms, config, tape.middle, tape.fed,
                         [&](const at::Tensor& x, const at::Tensor& residual) {
+                          const bool last = tape_only && !layer.feed_forward_norms.after.defined();
+                          if (kind.feed_forward == FeedForward::experts)
+                            return experts_forward(layer.experts, config, x, residual, tape.experts, last);
                           return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward,
-                                              tape_only && !layer.feed_forward_norms.after.defined());
+                                              last);
                         });
 }
 
 at::Tensor layer_backward(const LayerWeights& layer, const ModelConfig& config, const LayerKind& kind,
                           const PackedPass& pass, const LayerTape& tape, const at::Tensor& grad,
                           LayerWeights& into) {
-  const at::Tensor at_middle =
-      branch_backward(layer.feed_forward_norms, config, tape.middle, tape.fed, grad, into.feed_forward_norms,
-                      [&](const at::Tensor& x, const at::Tensor& at_output) {
-                        return feed_forward_backward(layer.feed_forward, config, x, tape.feed_forward,
-                                                     at_output, into.feed_forward);
-                      });
+  const at::Tensor at_middle = branch_backward(
+      layer.feed_forward_norms, config, tape.middle, tape.fed, grad, into.feed_forward_norms,
+      [&](const at::Tensor& x, const at::Tensor& at_output) {
+        if (kind.feed_forward == FeedForward::experts)
+          return experts_backward(layer.experts, config, pass, x, tape.experts, at_output, into.experts);
+        return feed_forward_backward(layer.feed_forward, config, x, tape.feed_forward, at_output,
+                                     into.feed_forward);
+      });
   return branch_backward(layer.mixer_norms, config, tape.input, tape.mixed, at_middle, into.mixer_norms,
                          [&](const at::Tensor& x, const at::Tensor& at_output) {
                            if (kind.mixer == Mixer::delta)
@@ -149,6 +156,8 @@ void layer_infer(const LayerWeights& layer, const ModelConfig& config, int64_t i
   });
   branch_infer(layer.feed_forward_norms, config, x, pass.type,
                [&](const at::Tensor& inner, const at::Tensor& sum) {
+                 if (kind.feed_forward == FeedForward::experts)
+                   return experts_infer(layer.experts, config, pass, inner, sum);
                  feed_forward_infer(layer.feed_forward, config, pass, inner, sum);
                });
 }

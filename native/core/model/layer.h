@@ -10,6 +10,7 @@
 #include "core/model/attention_part.h"
 #include "core/model/config.h"
 #include "core/model/delta_part.h"
+#include "core/model/experts_part.h"
 #include "core/model/feed_forward.h"
 #include "core/model/parameters.h"
 #include "core/model/passes.h"
@@ -27,6 +28,7 @@ struct LayerWeights {
   DeltaWeights delta;          // Mixer::delta
   BranchNorms feed_forward_norms;
   FeedForwardWeights feed_forward;  // FeedForward::gated
+  ExpertsWeights experts;           // FeedForward::experts
 
   // All that a layer of any kind can have, in the order of Weights::list().
   std::vector<at::Tensor*> tensors();
@@ -48,6 +50,7 @@ struct LayerTape {
   at::Tensor mixed;   // [tokens, hidden], the mixer's output; defined if a norm follows
   at::Tensor middle;  // [tokens, hidden], the residual stream between the branches
   FeedForwardTape feed_forward;
+  ExpertsTape experts;
   at::Tensor fed;  // [tokens, hidden], the feed-forward part's output; defined if a norm follows
 };
 

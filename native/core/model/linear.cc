@@ -207,11 +207,11 @@ at::Tensor PackedMatrix::in_float(const at::Tensor& x) const {
   return y;
 }
 
-const PackedMatrix& PackedMatrices::of(const at::Tensor& weight, int64_t index) {
+const PackedMatrix& PackedMatrices::of(const at::Tensor& weight, int64_t index, bool exact) {
   auto& stack = packed_[weight.unsafeGetTensorImpl()];
   if (stack.empty()) stack.resize(weight.dim() == 3 ? static_cast<size_t>(weight.size(0)) : 1);
   std::optional<PackedMatrix>& matrix = stack[static_cast<size_t>(index)];
-  if (!matrix) matrix.emplace(weight.dim() == 3 ? weight[index] : weight, int8_);
+  if (!matrix) matrix.emplace(weight.dim() == 3 ? weight[index] : weight, int8_ && !exact);
   return *matrix;
 }
 

@@ -55,7 +55,8 @@ class PackedMatrices {
  public:
   explicit PackedMatrices(bool int8) : int8_(int8) {}
   // The matrix `weight` [out, in], or the `index`-th of a stack [matrices, out, in].
-  const PackedMatrix& of(const at::Tensor& weight, int64_t index = 0);
+  // An `exact` one is never rounded to int8.
+  const PackedMatrix& of(const at::Tensor& weight, int64_t index = 0, bool exact = false);
   // Must be called when a weight changes or is freed.
   void forget(const at::Tensor& weight) { packed_.erase(weight.unsafeGetTensorImpl()); }
 

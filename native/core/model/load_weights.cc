@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -111,6 +112,10 @@ class Source {
     return std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
   }
 
+  void require(const TensorEntry& entry, bool supported) const {
+    NLAC_REQUIRE(supported, format_error, path_, ": tensor ", printable(entry.name), " has the shape ",
+                 at::IntArrayRef(entry.shape), ", which is not a stack of experts");
+  }
   // Returns the tensor of that name and shape, and removes it from the unexpected ones.
   const TensorEntry& take(const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = find(name);
@@ -130,6 +135,31 @@ class Source {
   std::string path_;
   std::map<std::string, const TensorEntry*> entries_;
 };
+
+// Splits stacks of experts' matrices, mlp.experts.gate_up_proj [experts, 2 n, hidden] and .down_proj
+// [experts, hidden, n], which transformers 5 can write, into one entry for each expert's matrix. Their
+// shapes are checked where they are taken. The entries live in `split`.
+void split_experts(const std::vector<SafetensorsFile>& files, const Source& source,
+                   std::list<TensorEntry>& split) {
+  for (const SafetensorsFile& file : files)
+    for (const TensorEntry& entry : file.tensors) {
+      const bool gate_up = entry.name.ends_with(".mlp.experts.gate_up_proj");
+      if (!gate_up && !entry.name.ends_with(".mlp.experts.down_proj")) continue;
+      source.require(entry,
+                     entry.shape.size() == 3 && entry.shape[0] > 0 && (!gate_up || entry.shape[1] % 2 == 0));
+      const std::string prefix = entry.name.substr(0, entry.name.rfind('.') + 1);
+      const int64_t parts = gate_up ? 2 : 1, rows = entry.shape[1] / parts;
+      const size_t bytes = entry.bytes / static_cast<size_t>(entry.shape[0] * parts);
+      for (int64_t i = 0; i < entry.shape[0] * parts; ++i) {
+        const char* const part = !gate_up ? ".down_proj" : i % 2 == 0 ? ".gate_proj" : ".up_proj";
+        split.push_back({prefix + std::to_string(i / parts) + part + ".weight",
+                         entry.type,
+                         {rows, entry.shape[2]},
+                         entry.data + static_cast<size_t>(i) * bytes,
+                         bytes});
+      }
+    }
+}
 
 // Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's,
 // `order` gives the file's order of that parameter's rows.
@@ -223,6 +253,13 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   for (const SafetensorsFile& file : files) {
     for (const TensorEntry& tensor : file.tensors) source.add(tensor);
   }
+  std::list<TensorEntry> experts;
+  if (model.config.experts.count > 0) split_experts(files, source, experts);
+  for (const TensorEntry& tensor : experts) source.add(tensor);
+  if (!experts.empty())
+    source.drop_if([](std::string_view name) {
+      return name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj");
+    });
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   const Nesting nesting = nesting_of(source);
   model.skipped = static_cast<int64_t>(

@@ -18,7 +18,7 @@ struct Parameter {
   std::vector<int64_t> shape;  // empty: the model lacks it
   // The files' tensors, within the layer ("self_attn.q_proj.weight"), and their rows, which lie one
   // after another in `tensor`. Rows of a tensor of three dimensions are those of its matrices, one
-  // after another. A single name is the whole tensor.
+  // after another. A single name that has all of the first dimension is the whole tensor.
   std::vector<std::pair<std::string, int64_t>> rows;
   Adapter* adapter = nullptr;  // of a matrix that can be adapted
 };

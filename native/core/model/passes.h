@@ -18,6 +18,9 @@ struct PackedPass {
   std::vector<int64_t> lengths;  // of the sequences; they sum to tokens
   at::Tensor positions;          // [tokens] i64, in their sequences
   RopeTables ropes;
+  // [experts], what the load-balance loss adds to the gradient at each probability of each token's
+  // router; undefined: no such loss.
+  at::Tensor at_probabilities;
 };
 
 // Inference: slices of texts, one after another, that continue what their stores hold.

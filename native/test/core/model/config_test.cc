@@ -355,7 +355,8 @@ Json saved(const std::string& name) {
   const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
   return Json::parse(bytes);
 }
-constexpr const char* newer_families[] = {"smollm3", "mistral", "ministral3", "olmo3", "gemma3"};
+constexpr const char* newer_families[] = {"smollm3", "mistral",   "ministral3",    "olmo3",
+                                          "gemma3",  "qwen3_moe", "qwen3_moe-step"};
 
 }  // namespace
 
@@ -371,7 +372,8 @@ TEST_CASE("every family's configuration is unchanged after writing and reading")
     const Json after = Json::parse(json);
     for (const std::string key :
          {"architectures", "model_type", "layer_types", "sliding_window", "no_rope_layers",
-          "hidden_activation", "query_pre_attn_scalar", "rms_norm_eps", "tie_word_embeddings"}) {
+          "hidden_activation", "query_pre_attn_scalar", "num_experts_per_tok", "moe_intermediate_size",
+          "norm_topk_prob", "router_aux_loss_coef", "rms_norm_eps", "tie_word_embeddings"}) {
       CAPTURE(key);
       if (before.contains(key) && after.contains(key)) CHECK(before[key] == after[key]);
     }

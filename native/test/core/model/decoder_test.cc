@@ -19,9 +19,10 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama",      "llama-llama3-bias", "llama-linear", "llama-yarn-mscale", "qwen2",
-                              "qwen3-yarn", "smollm3",           "mistral",      "ministral3",        "olmo3",
-                              "gemma3"};
+const std::string models[] = {
+    "llama",      "llama-llama3-bias", "llama-linear",  "llama-yarn-mscale", "qwen2",
+    "qwen3-yarn", "smollm3",           "mistral",       "ministral3",        "olmo3",
+    "gemma3",     "qwen3_moe",         "qwen3_moe-step"};
 
 struct Case : Example {
   Case(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "models") {}
@@ -201,7 +202,12 @@ TEST_CASE("packed sequences are independent") {
     at::Tensor other = example.ids.clone();
     other.narrow(0, 0, example.lengths[0]).fill_(5);
     const at::Tensor beside = decoder.forward(weights, other, example.lengths);
-    CHECK(at::equal(beside.narrow(0, example.lengths[0], 9), packed.narrow(0, example.lengths[0], 9)));
+    const int64_t first = example.lengths[0];
+    // How many rows an expert has depends on the other texts, and libtorch's product in float64 on that.
+    if (example.model.config.experts.count > 0)
+      CHECK(largest_difference(beside.narrow(0, first, 9), packed.narrow(0, first, 9)) < 1e-12);
+    else
+      CHECK(at::equal(beside.narrow(0, first, 9), packed.narrow(0, first, 9)));
   }
 }
 

@@ -1,0 +1,56 @@
+// The mixture of experts, a feed-forward part: a router chooses k experts for each token, and the token's
+// output is the weighted sum of theirs, down(silu(gate x) · up x). The products run once per expert, over
+// the rows of all tokens that chose it. Thread rule: the learner's thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "core/model/adapter.h"
+#include "core/model/config.h"
+#include "core/model/experts_routing.h"
+#include "core/model/parameters.h"
+#include "core/model/passes.h"
+
+namespace nlac {
+
+struct ExpertsWeights {
+  at::Tensor router;   // [experts, hidden]
+  at::Tensor gate_up;  // [experts, 2 * intermediate, hidden], gate first
+  at::Tensor down;     // [experts, hidden, intermediate]
+
+  std::vector<at::Tensor*> tensors() { return {&router, &gate_up, &down}; }
+};
+
+// The parameters of `config`'s experts, in the order of tensors(). None can be adapted.
+std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights);
+
+// What backward needs.
+struct ExpertsTape {
+  Routing routing;
+  GroupedRows groups;
+  at::Tensor gate_up;  // [tokens * k, 2 intermediate], ordered by expert
+};
+
+// As those of feed_forward.h. The router's logits are not rounded to bfloat16.
+at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                           const at::Tensor& residual, ExpertsTape& tape, bool tape_only);
+// The gradient at the chosen experts' probabilities reaches the router; the choice itself has none.
+at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& config, const PackedPass& pass,
+                            const at::Tensor& x, const ExpertsTape& tape, const at::Tensor& grad,
+                            ExpertsWeights& into);
+void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, InferencePass& pass,
+                   const at::Tensor& x, const at::Tensor& sum);
+
+// What the load-balance loss of transformers needs of the routers of all layers and tokens. With f_e the
+// choices of expert e per router's row and P_e its mean probability, the loss is experts · Σ_e f_e P_e.
+// The choices are constants.
+struct RouterLoad {
+  at::Tensor choices, probabilities;  // [experts], sums over rows; float32 (f64 for f64)
+  int64_t rows = 0;                   // tokens of all routers
+
+  void add(const Routing& routing);
+  double loss() const;                  // 0 without rows
+  at::Tensor at_probabilities() const;  // [experts], the loss's gradient at each probability of a row
+};
+
+}  // namespace nlac

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Parses every C++ source of native/ with clang against libc++, as a Mac's compiler would, and prints what fails. Nothing
 # is linked or run, and the system's own headers are still Linux's. Needs clang and libc++ (Debian: clang-19
-# libc++-19-dev libc++abi-19-dev), `npm ci`, and libtorch (NLAC_LIBTORCH, or the cache of `nlac setup`).
+# libc++-19-dev libc++abi-19-dev libomp-19-dev), `npm ci`, and libtorch (NLAC_LIBTORCH, or the cache of `nlac setup`).
 #   scripts/portable-check.sh [FILE…]     default: all sources except tests, fuzzers and CUDA
 #   JOBS=1 CLANG=clang++-16 scripts/portable-check.sh
 set -uo pipefail

@@ -2,8 +2,9 @@
 // `npm test`: installs libtorch, builds the addon and the C++ tests, runs all tests and checks, and prints a summary.
 // `--ts` and `--native` run one half. `--ci` also checks licences and known vulnerabilities of dependencies, builds the
 // documentation site, checks the format of native/ and the workflows, runs the numeric tests under every instruction set
-// of the processor, trains the quickstart with two seeds, compiles every CUDA kernel, links the CUDA addon, and runs
-// the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and ThreadSanitizer.
+// of the processor, trains the quickstart with two seeds, installs the package with npm and pnpm, compiles every CUDA
+// kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and
+// ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -269,6 +270,13 @@ if (typescript) await runVitest();
 if (ci) {
   if (built) await check("instruction sets", () => runEveryInstructionSet(libtorch));
   if (built) await check("the quickstart learns", learnErrands);
+  if (built)
+    await check("install", () =>
+      mustRun(process.execPath, ["scripts/try-install.mjs", "--short"], {
+        env: { NLAC_LIBTORCH: libtorch },
+        minutes: 20,
+      }),
+    );
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))

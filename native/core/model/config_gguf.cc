@@ -1,7 +1,10 @@
 // Reads the metadata of a GGUF file.
 #include <algorithm>
 #include <charconv>
+#include <locale>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -93,9 +96,11 @@ class GgufReader {
     if (static_cast<double>(narrow) != number) return number;
     char text[32];
     const auto end = std::to_chars(text, text + sizeof text, narrow).ptr;
-    double decimal = number;
-    std::from_chars(text, end, decimal);
-    return decimal;
+    // libc++ has no std::from_chars for floating point.
+    std::istringstream decimal(std::string(text, end));
+    decimal.imbue(std::locale::classic());
+    double value = number;
+    return decimal >> value ? value : number;
   }
 
   const GgufMetadata& metadata_;

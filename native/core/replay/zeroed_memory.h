@@ -24,7 +24,9 @@ class ZeroedMemory {
         ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     NLAC_REQUIRE(memory != MAP_FAILED, "ERR_OUT_OF_MEMORY", "cannot reserve ", bytes(), " bytes");
     data_ = static_cast<T*>(memory);
+#ifdef MADV_HUGEPAGE
     if (bytes() >= size_t{2} << 20) ::madvise(memory, bytes(), MADV_HUGEPAGE);  // a wish, not a need
+#endif
   }
   ~ZeroedMemory() {
     if (data_ != nullptr) ::munmap(data_, bytes());

@@ -1,8 +1,7 @@
 /** Preference pairs and reward models, against runs recorded by scripts/fixtures/preferences.py. */
 
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -10,6 +9,7 @@ import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { JudgedText, PreferenceLoss, PreferencePair } from "../../lib/model/language-model.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { peersPython } from "../support/peers.ts";
 import { expectGradients, learnerWithValueHead } from "../support/safetensors.ts";
 import { byteTokenizer, byteTokenizerParts } from "../support/scripted-model.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
@@ -239,19 +239,7 @@ describe("a reward model", () => {
 
 // --- export ---------------------------------------------------------------------------------------
 
-const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
-const python = join(cache, "nlac", "peers", "bin", "python");
-const hasTransformers = existsSync(python) && isImportable("transformers");
-if (!hasTransformers) console.warn("SKIPPED: loading reward models with transformers (run scripts/peers.sh)");
-
-function isImportable(module: string): boolean {
-  try {
-    execFileSync(python, ["-c", `import ${module}`], { stdio: "ignore" });
-    return true;
-  } catch {
-    return false;
-  }
-}
+const python = peersPython(["transformers"], "loading reward models with transformers");
 
 /** Loads each directory, scores the texts in one padded batch, and prints the logits. */
 const scores = `
@@ -293,7 +281,7 @@ const turns: JudgedText[] = [
   { prompt: [256, 75], response: [80], label: 0.2 },
 ];
 
-it.runIf(hasTransformers)(
+it.runIf(python)(
   "transformers loads an exported reward model and gives its logits",
   async () => {
     await inDirectory(async (directory) => {
@@ -319,7 +307,7 @@ it.runIf(hasTransformers)(
         join(directory, name),
         turns.map(({ prompt, response }) => [...prompt, ...response]),
       ]);
-      const printed = execFileSync(python, ["-c", scores], {
+      const printed = execFileSync(python!, ["-c", scores], {
         input: JSON.stringify(requests),
         encoding: "utf8",
         stdio: ["pipe", "pipe", "inherit"],

@@ -10,14 +10,19 @@ const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
 const recorded = JSON.parse(readFileSync(`${fixtures}/training/adamw.json`, "utf8")) as {
   settings: {
     learningRate: number;
-
     weightDecay: number;
     maxGradNorm: number;
     steps: number;
   };
   models: Record<
     string,
-    { texts: { prompt: number[]; response: number[] }[]; losses: number[]; logits: number[] }
+    {
+      /** In place of the settings'. */
+      learningRate?: number;
+      texts: { prompt: number[]; response: number[] }[];
+      losses: number[];
+      logits: number[];
+    }
   >;
 };
 
@@ -47,8 +52,9 @@ describe.each(Object.keys(recorded.models))("%s", (name) => {
   test.each([false, true])(
     "50 steps follow transformers and torch's AdamW to 1e-4 (recompute %s)",
     async (recompute) => {
-      const { losses, logits, texts } = recorded.models[name]!;
-      const { steps, ...options } = recorded.settings;
+      const { losses, logits, texts, learningRate } = recorded.models[name]!;
+      const { steps, ...settings } = recorded.settings;
+      const options = { ...settings, ...(learningRate !== undefined && { learningRate }) };
       const learner = await load(name, recompute);
       let largest = 0;
       for (let step = 0; step < steps; step++) {

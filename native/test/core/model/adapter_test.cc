@@ -21,7 +21,8 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama", "llama-llama3-bias", "qwen2", "qwen3-yarn"};
+const std::string models[] = {"llama", "llama-llama3-bias", "qwen2",      "qwen3-yarn", "gemma3",
+                              "olmo3", "smollm3",           "ministral3", "qwen3_moe"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);

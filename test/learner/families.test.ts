@@ -1,0 +1,94 @@
+/** What every model family does in a learner: exports that transformers loads, and the load-balance loss of experts. */
+
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import { Learner } from "../../lib/learner/learner.ts";
+import type { LearnerOptions } from "../../lib/learner/options.ts";
+import { peersPython } from "../support/peers.ts";
+import { readSafetensors } from "../support/safetensors.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const models = join(root, "test/fixtures/models");
+const python = peersPython(["transformers"], "loading exports of every family with transformers");
+
+test.runIf(python)(
+  "transformers loads the export of every family, with the same bits and logits",
+  async () => {
+    const names = readdirSync(models).filter((name) => existsSync(join(models, name, "config.json")));
+    // The vision tower of a wrapped model is left out of its export.
+    const whole = names.filter((name) => !name.endsWith("-wrapped"));
+    expect(whole).toEqual(
+      expect.arrayContaining(["gemma3", "llama", "olmo3", "qwen3_5", "qwen3_moe", "smollm3"]),
+    );
+    await inDirectory(async (directory) => {
+      const pairs: string[] = [];
+      for (const name of whole) {
+        await using learner = await Learner.load(join(models, name), { dtype: "float32" });
+        await learner.exportHuggingFace(join(directory, name));
+        pairs.push(join(directory, name), join(models, name));
+      }
+      const printed = execFileSync(python!, [join(root, "scripts/fixtures/check_export.py"), ...pairs], {
+        encoding: "utf8",
+        env: { ...process.env, HF_HUB_OFFLINE: "1" },
+      });
+      expect(printed.match(/ and so do the logits$/gm)).toHaveLength(whole.length);
+    });
+  },
+);
+
+const texts = [
+  { prompt: [5, 9, 11], response: [3, 40, 41, 42, 8] },
+  { prompt: [90], response: [12, 13, 14, 96, 2, 7, 7] },
+];
+
+/** The pending gradients of a mixture of experts after tokenNll, by name. */
+async function gradientsWith(options: LearnerOptions, weight: number): Promise<Map<string, Float32Array>> {
+  await using learner = await Learner.load(join(models, "qwen3_moe"), { dtype: "float32", ...options });
+  await learner.tokenNll(texts.map((text) => ({ ...text, weight })));
+  return await inDirectory(async (directory) => {
+    await learner.save(directory);
+    const pending = readSafetensors(join(directory, "gradients.safetensors"));
+    return new Map([...pending].map(([name, { values }]) => [name, values]));
+  });
+}
+
+/** |a - b| over |b|, of all gradients together. */
+function difference(a: Map<string, Float32Array>, b: Map<string, Float32Array>): number {
+  let [off, all] = [0, 0];
+  for (const [name, values] of b) {
+    for (const [i, value] of values.entries()) {
+      off += (a.get(name)![i]! - value) ** 2;
+      all += value ** 2;
+    }
+  }
+  return Math.sqrt(off / all);
+}
+
+const minus = (a: Map<string, Float32Array>, b: Map<string, Float32Array>) =>
+  new Map([...a].map(([name, values]) => [name, values.map((value, i) => value - b.get(name)![i]!)]));
+const times = (a: Map<string, Float32Array>, factor: number) =>
+  new Map([...a].map(([name, values]) => [name, values.map((value) => value * factor)]));
+
+test("the load-balance loss adds a gradient in proportion to its coefficient and the tokens' weights", async () => {
+  const none = await gradientsWith({}, 0.5);
+  const balance = minus(await gradientsWith({ expertBalance: 0.5 }, 0.5), none);
+  const router = "model.layers.0.mlp.gate.weight";
+  expect(Math.hypot(...balance.get(router)!)).toBeGreaterThan(1e-3);
+  // The loss is above the routers: neither the last layer's experts nor the head see it.
+  for (const [name, values] of balance)
+    if (name === "lm_head.weight" || name.startsWith("model.layers.2.mlp.experts."))
+      expect([name, values.every((value) => value === 0)]).toEqual([name, true]);
+  const twice = minus(await gradientsWith({ expertBalance: 1 }, 0.5), none);
+  expect(difference(twice, times(balance, 2))).toBeLessThan(1e-4);
+  // tokenNll's gradient doubles with the weights, and so does this one.
+  const heavier = minus(await gradientsWith({ expertBalance: 0.5 }, 1), times(none, 2));
+  expect(difference(heavier, times(balance, 2))).toBeLessThan(1e-4);
+  // The fixture's router_aux_loss_coef.
+  const own = await gradientsWith({ expertBalance: "model" }, 0.5);
+  expect(own).toEqual(await gradientsWith({ expertBalance: 0.001 }, 0.5));
+  expect(difference(own, none)).toBeGreaterThan(0);
+});

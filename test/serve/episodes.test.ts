@@ -308,11 +308,12 @@ describe("an open episode", () => {
     inDirectory(async (directory) => {
       const record = join(directory, "episodes.jsonl");
       const model = new CallingModel(() => "Yes.");
-      const options = { openLog: join(directory, "open.jsonl"), maxIdleMs: 400 };
+      const options = { openLog: join(directory, "open.jsonl"), maxIdleMs: 3000 };
       const { client, reward, server } = await start(model, record, options);
       await turn(client, [say("Go")], "judged");
+      // Together longer than an idle episode is kept.
       for (let time = 0; time < 8; time++) {
-        await new Promise((resolve) => setTimeout(resolve, 150));
+        await new Promise((resolve) => setTimeout(resolve, 500));
         expect(await reward("judged", { reward: 1, terminated: false })).toMatchObject({ status: 200 });
       }
       expect(server.recorded).toBe(0);

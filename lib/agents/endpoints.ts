@@ -7,7 +7,7 @@
  *   POST   /v1/metrics                          values of the user's metrics, for the guard rails
  *   POST   /v1/episodes/{id}/corrections        a better answer for a turn
  *   DELETE /v1/episodes/{id}
- *   GET    /v1/tasks/next                       leases a task
+ *   GET    /v1/tasks/next                       leases a task; ?split=test, a held-out one
  *   POST   /v1/tasks/{episode}/renew, /release
  */
 
@@ -36,6 +36,8 @@ export interface Trained {
   /** Deletes an episode from the recording. Resolves to whether there was one. */
   deleteRecorded(episode: string): Promise<boolean>;
   tasks: Tasks;
+  /** Held-out tasks. */
+  testTasks: Tasks;
 }
 
 const correctionRequest = z
@@ -80,7 +82,11 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     try {
       state = episodes!.stateOf(episode, asked.turn);
     } catch (error) {
-      if (!(error instanceof RequestError) || error.code === "invalid_value") throw error;
+      // It may be recorded.
+      const isElsewhere =
+        error instanceof RequestError &&
+        (error.code === "episode_not_found" || error.code === "episode_conflict");
+      if (!isElsewhere) throw error;
       state = await trained.recordedState(episode, asked.turn);
     }
     const { text, tokens } = trained.answerIds(state, asked);
@@ -95,12 +101,15 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     if (!wasOpen && !wasRecorded) throw notFound(`There is no episode ${episode}.`, "episode_not_found");
     return c.json({ id: episode, deleted: true });
   });
-  const { tasks } = trained;
+  const { tasks, testTasks } = trained;
   app.get("/v1/tasks/next", (c) => {
     refuseCrossSite(c);
-    const lease = tasks.next();
-    if (lease === undefined) throw notFound("There are no tasks here.", "no_tasks");
-    return c.json(lease);
+    const split = c.req.query("split") ?? "train";
+    if (split !== "train" && split !== "test")
+      throw badRequest('The split of a task is "train" or "test".', "split");
+    const lease = (split === "test" ? testTasks : tasks).next();
+    if (lease === undefined) throw notFound(`There are no tasks of the split "${split}" here.`, "no_tasks");
+    return c.json({ ...lease, split });
   });
   const onLease = (episode: string, held: boolean) => {
     if (!held) throw badRequest(`The lease of ${episode} has ended.`, null, "lease_ended");
@@ -108,11 +117,11 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
   };
   app.post("/v1/tasks/:episode/renew", (c) => {
     const episode = c.req.param("episode");
-    return c.json(onLease(episode, tasks.renew(episode)));
+    return c.json(onLease(episode, tasks.renew(episode) || testTasks.renew(episode)));
   });
   app.post("/v1/tasks/:episode/release", (c) => {
     const episode = c.req.param("episode");
-    return c.json(onLease(episode, tasks.release(episode)));
+    return c.json(onLease(episode, tasks.release(episode) || testTasks.release(episode)));
   });
 }
 

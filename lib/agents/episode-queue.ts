@@ -63,14 +63,14 @@ export class EpisodeQueue {
   }
 
   /**
-   * Episodes `first` to `first + count` once they are there.
+   * Episodes from number `first` on, once there are `count`: all that are there, up to `most`.
    *
    * @param idle called while too few are there; returns whether it found something to do
    * @throws NlacError ERR_ABORTED; ERR_RUN and ERR_IO for the file
    */
   async next(
     first: number,
-    count: number,
+    [count, most]: [count: number, most: number],
     signal: AbortSignal,
     idle: () => Promise<boolean>,
   ): Promise<Trajectory[]> {
@@ -80,10 +80,9 @@ export class EpisodeQueue {
       if (this.#waiting.length >= count) break;
       if (!(await idle())) await this.#change(signal);
     }
-    this.#first = first + count;
-    return this.#waiting
-      .splice(0, count)
-      .map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
+    const taken = this.#waiting.splice(0, Math.max(count, most));
+    this.#first = first + taken.length;
+    return taken.map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
   }
 
   /** Wakes a waiting `next`, which then calls `idle` again. */

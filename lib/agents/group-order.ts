@@ -1,5 +1,5 @@
 /**
- * The order in which a served run's episodes are trained on: that of their file, or, for methods that
+ * The order in which a served run's episodes are trained on, held-out ones aside: that of their file, or, for methods that
  * compare the episodes of a group, that in which groups are completed. It depends on the file only, so
  * that a restarted server trains in the same order.
  */
@@ -18,9 +18,11 @@ export class GroupOrder {
 
   /**
    * The episodes that can be trained on now that `record` is there: itself, or the group that it
-   * completes. Later episodes of the same name begin a new group. Episodes without a group are left out.
+   * completes. Later episodes of the same name begin a new group. Episodes without a group are left
+   * out, and held-out ones always.
    */
   add(record: EpisodeRecord): EpisodeRecord[] {
+    if (record.split === "test") return [];
     if (this.#size === 1) return [record];
     const { group: name } = record;
     if (name === undefined) return [];

@@ -5,7 +5,7 @@ import { inSlices } from "../base/slices.ts";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { badRequest, RequestError } from "../serve/protocol.ts";
+import { badRequest, RequestError, requireTrained } from "../serve/protocol.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { CorrectionRequest } from "./endpoints.ts";
 
@@ -23,10 +23,14 @@ export class RecordedEpisodes {
     if (!existsSync(this.#path)) RecordWriter.resume(this.#path).close();
   }
 
-  /** The conversation before a turn. Throws a RequestError of status 404 or 400. */
+  /**
+   * The conversation before a turn, for a correction. Throws a RequestError of status 404, or 400, also
+   * if the episode is held out.
+   */
   async stateOf(episode: string, turn: number): Promise<Conversation> {
-    for await (const { task, turns, conversation } of inSlices(readEpisodeRecords(this.#path))) {
+    for await (const { task, turns, split, conversation } of inSlices(readEpisodeRecords(this.#path))) {
       if (task !== episode) continue;
+      requireTrained(episode, split);
       const found = turns[turn];
       if (found === undefined)
         throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");

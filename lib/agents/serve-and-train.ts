@@ -33,6 +33,7 @@ import { DeviceShare } from "./device-share.ts";
 import { addEndpoints } from "./endpoints.ts";
 import { EpisodeQueue } from "./episode-queue.ts";
 import { GuardRails, guardConfig } from "./guard-rails.ts";
+import { HeldOut, heldOutConfig } from "./held-out.ts";
 import { PinnedVersions } from "./pinned-versions.ts";
 import { answerIds, RecordedEpisodes } from "./recorded-episodes.ts";
 import { SharedLearner } from "./shared-learner.ts";
@@ -83,6 +84,13 @@ export interface ServeAndTrainOptions extends Served {
   corrections?: z.input<typeof correctionsConfig>;
   /** Tasks for GET /v1/tasks/next. Default: the training tasks of the recipe's environment. */
   tasks?: readonly unknown[];
+  /**
+   * Held-out tasks for GET /v1/tasks/next?split=test. Default: the test tasks of the recipe's
+   * environment.
+   */
+  testTasks?: readonly unknown[];
+  /** How success on held-out episodes (x-episode-split: test) is measured. */
+  heldOut?: z.input<typeof heldOutConfig>;
   /** How tasks are leased. */
   leases?: z.input<typeof tasksConfig>;
   /** Pinned versions, which clients request by name, in memory at a time. Default 1. */
@@ -119,6 +127,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   const correctionOptions = checkConfig(correctionsConfig, options.corrections);
   const groupSize = "groupSize" in given.config ? given.config.groupSize : 1;
   const leases = checkConfig(tasksConfig, { groupSize, ...options.leases });
+  const heldOut = new HeldOut(checkConfig(heldOutConfig, options.heldOut));
   const maxFirstTokenMs = options.maxFirstTokenMs ?? 500;
   const { maxTrainingWaitMs = 60_000, maxIdleMs = 24 * 3_600_000, keepMs, maxPinned = 1 } = options;
   requireAboveZero({ maxFirstTokenMs, maxTrainingWaitMs, maxIdleMs, keepMs, maxPinned });
@@ -176,11 +185,16 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const file = join(path, "episodes.jsonl");
     const recordedEpisodes = new RecordedEpisodes(file, model);
     const queue = new EpisodeQueue(file, model, groupSize);
-    const tasks = new Tasks(options.tasks ?? (await tasksOf(environment)), leases);
+    const tasks = new Tasks(options.tasks ?? (await tasksOf(environment, "train")), leases);
+    const testTasks = new Tasks(options.testTasks ?? (await tasksOf(environment, "test")), {
+      ...leases,
+      order: "even",
+      groupSize: 1,
+    });
     recordedEpisodes.create();
 
     const trainer = new Trainer(run, controller, {
-      ...{ recipe, environment, model, queue, corrections, guard, reporting, log },
+      ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, log },
       runOptions: { progress, description: {}, ...recipe.run },
     });
     // A checkpoint exists before an episode is accepted, so that a run with episodes can be resumed.
@@ -196,13 +210,15 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       maxIdleMs,
       onRecord(record) {
         guard.add(record, model.start);
-        tasks.finish(record.task, succeeded(record));
+        for (const leased of [tasks, testTasks]) leased.finish(record.task, succeeded(record));
+        if (record.split === "test") heldOut.add(record, model.start);
         queue.add(record);
       },
       extend: (extension) => {
         addEndpoints(extension, {
           guard,
           tasks,
+          testTasks,
           status: () => ({
             version: model.version,
             updates: trainer.updates,
@@ -214,6 +230,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
             max_first_token_ms: maxFirstTokenMs,
             overdue_jobs: model.share.overdue,
             metrics: guard.quality,
+            held_out_waiting: heldOut.waiting,
             tasks: { leased: tasks.leased, expired: tasks.expired, passed_over: tasks.passedOver },
           }),
           versions: () => listVersions(path),
@@ -344,8 +361,8 @@ async function openServedEnvironment({ environment: { name, options } }: Recipe)
   return { ...environment, tasks: async (split) => (split === "train" ? [undefined] : []) };
 }
 
-async function tasksOf(environment: Environment): Promise<readonly unknown[]> {
-  return environment.name === "recorded" ? [] : environment.tasks("train");
+async function tasksOf(environment: Environment, split: "train" | "test"): Promise<readonly unknown[]> {
+  return environment.name === "recorded" ? [] : environment.tasks(split);
 }
 
 function nameOf({ name, model }: Recipe): string {

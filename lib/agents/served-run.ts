@@ -20,6 +20,7 @@ import type { Reporting } from "../sinks/reporting.ts";
 import type { Corrections } from "./corrections.ts";
 import type { EpisodeQueue } from "./episode-queue.ts";
 import type { GuardRails } from "./guard-rails.ts";
+import type { HeldOut } from "./held-out.ts";
 import type { SharedLearner } from "./shared-learner.ts";
 import { type ServedState, savedServed } from "./versions.ts";
 
@@ -30,6 +31,7 @@ export interface ServedRunOptions {
   queue: EpisodeQueue;
   corrections: Corrections;
   guard: GuardRails;
+  heldOut: HeldOut;
   reporting: Reporting;
   /** How often each correction was imitated. Default: what the checkpoint says. */
   corrected?: ServedState["corrections"];
@@ -42,6 +44,9 @@ export interface ServedRunOptions {
   /** Called after each update, and when a saved run was restored. */
   onUpdate: (updates: number) => void;
 }
+
+/** Episodes that an iteration takes at most, if so many wait. */
+const maxEpisodesPerIteration = 4096;
 
 export class ServedRun implements TrainingRun {
   readonly signal: AbortSignal;
@@ -65,9 +70,15 @@ export class ServedRun implements TrainingRun {
   }
 
   nextEpisodes = async (first: number, count: number): Promise<Trajectory[]> => {
-    const { queue, onBoundary } = this.#options;
+    const { queue, recipe, onBoundary } = this.#options;
     onBoundary();
-    return queue.next(first, count, this.signal, () => this.#imitate());
+    // If clients are faster than training, off-policy methods learn from their newest episodes all
+    // the same: none waits for an earlier iteration's. GRPO's batches have a fixed size.
+    const most = recipe.algorithm === "grpo" ? count : maxEpisodesPerIteration;
+    return queue.next(first, [count, most], this.signal, () => {
+      this.#recordHeldOut();
+      return this.#imitate();
+    });
   };
 
   async restore() {
@@ -91,6 +102,7 @@ export class ServedRun implements TrainingRun {
 
   metrics(step: number, values: Record<string, number>): void {
     this.#updates = step;
+    this.#recordHeldOut();
     this.#record({ ...values, ...this.#shareMetrics() });
     this.#options.onUpdate(step);
   }
@@ -129,6 +141,11 @@ export class ServedRun implements TrainingRun {
     if (metrics === undefined) return false;
     this.#record(metrics);
     return true;
+  }
+
+  /** Writes the measurements on held-out episodes. */
+  #recordHeldOut(): void {
+    for (const row of this.#options.heldOut.take()) this.#record(row);
   }
 
   #record(values: Record<string, number>): void {

@@ -18,6 +18,7 @@ import type { Reporting } from "../sinks/reporting.ts";
 import type { Corrections } from "./corrections.ts";
 import type { EpisodeQueue } from "./episode-queue.ts";
 import type { GuardRails } from "./guard-rails.ts";
+import type { HeldOut } from "./held-out.ts";
 import { ServedRun } from "./served-run.ts";
 import type { SharedLearner } from "./shared-learner.ts";
 import {
@@ -40,6 +41,7 @@ export interface TrainerOptions {
   queue: EpisodeQueue;
   corrections: Corrections;
   guard: GuardRails;
+  heldOut: HeldOut;
   reporting: Reporting;
   /** Options of the run directory, with which it is opened again. */
   runOptions: Omit<RunOptions, "signal" | "lock">;
@@ -162,9 +164,9 @@ export class Trainer {
 
   /** @param target the version that training went back to and that the newest checkpoint is not of */
   #servedRun(target: Version | undefined): ServedRun {
-    const { recipe, model, queue, corrections, guard, reporting } = this.#options;
+    const { recipe, model, queue, corrections, guard, heldOut, reporting } = this.#options;
     return new ServedRun({
-      ...{ directory: this.#run, recipe, model, queue, corrections, guard, reporting },
+      ...{ directory: this.#run, recipe, model, queue, corrections, guard, heldOut, reporting },
       saveFirst: target !== undefined,
       ...(target && { corrected: this.#corrected }),
       onBoundary: () => this.#check(),

@@ -29,6 +29,7 @@ interface ServeFlags extends ModelFlags {
   maxIdleHours: number;
   keepDays?: number;
   tasks?: string;
+  testTasks?: string;
   leaseSeconds: number;
   taskOrder: "even" | "variance";
   maxWaiting: number;
@@ -75,6 +76,7 @@ export function registerServe(program: Command): void {
       numberAboveZero,
     )
     .option("--tasks <file>", "with --train: JSON lines for GET /v1/tasks/next (default: the environment's)")
+    .option("--test-tasks <file>", "with --train: held-out ones, for GET /v1/tasks/next?split=test")
     .option(
       "--lease-seconds <number>",
       "with --train: lease a task again after this time",
@@ -157,8 +159,9 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
     ...(flags.tokens === undefined ? {} : { tokens: readJson(flags.tokens, keysFile, "ERR_CONFIG") }),
   };
   if (flags.train !== undefined) return serveTraining(runOrModel, flags.train, flags, shared);
-  if (flags.run !== undefined || flags.set.length > 0 || flags.tasks !== undefined)
-    throw new NlacError("ERR_CONFIG", "--run, --set and --tasks need --train.");
+  const needTraining = [flags.run, flags.tasks, flags.testTasks];
+  if (flags.set.length > 0 || needTraining.some((given) => given !== undefined))
+    throw new NlacError("ERR_CONFIG", "--run, --set, --tasks and --test-tasks need --train.");
   const { weights, record } = flags;
   const { learner } = await openModel(runOrModel, flags);
   try {
@@ -199,6 +202,7 @@ async function serveTraining(
     ...(flags.run === undefined ? {} : { directory: flags.run }),
     ...(flags.keepDays === undefined ? {} : { keepMs: flags.keepDays * 86_400_000 }),
     ...(flags.tasks === undefined ? {} : { tasks: readTasks(flags.tasks) }),
+    ...(flags.testTasks === undefined ? {} : { testTasks: readTasks(flags.testTasks) }),
   };
   const server = await serveAndTrain(options);
   shared.log(`serving and training ${shared.name} at ${server.url}/v1, version ${server.version}`);

@@ -30,9 +30,13 @@ export interface EpisodeRecord {
   /** See `Trajectory`. */
   privileged?: PrivilegedInformation;
   branch?: { trajectory: number; turn: number };
-  /** Of served episodes: the episode that this one worked for, and the group of attempts it belongs to. */
+  /**
+   * Of served episodes: the episode that this one worked for, the group of attempts it belongs to, and
+   * "test" if it is held out: nothing trains on it.
+   */
   parent?: string;
   group?: string;
+  split?: "test";
   /** Of served episodes: when it was recorded, in milliseconds since 1970. */
   time?: number;
   turns: {
@@ -144,13 +148,16 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 }
 
 /**
- * The episodes of several files in order, as `model` sampled them in earlier runs, to train on.
+ * The episodes of several files in order, as `model` sampled them in earlier runs, to train on: those
+ * of the split "test" are left out.
  * @throws NlacError ERR_RUN as `readEpisodes`, and for ids of another tokenizer than `model`'s;
  *   ERR_IO
  */
 export function* readSampled(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
-    for (const trajectory of readEpisodes(path, model)) {
+    for (const record of readEpisodeRecords(path)) {
+      if (record.split === "test") continue;
+      const trajectory = fromRecord(record, model);
       if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
         throw new NlacError(
           "ERR_RUN",

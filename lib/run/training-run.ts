@@ -175,8 +175,8 @@ export interface TrainingRun {
   /** Number of fixed transitions to explain at every evaluation. */
   readonly probes: number;
   /**
-   * Where the episodes come from, if they are not played: resolves with `count` episodes, from number
-   * `first` on, once there are that many. Throws ERR_ABORTED when the signal fires.
+   * Where the episodes come from, if they are not played: resolves with episodes from number `first`
+   * on, once there are `count`. Off-policy methods may get more. Throws ERR_ABORTED when the signal fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
   /**

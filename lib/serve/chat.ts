@@ -26,6 +26,8 @@ const episodeHeader = "x-episode-id";
 const parentHeader = "x-parent-episode-id";
 /** Episodes of one group are attempts at the same task. */
 const groupHeader = "x-episode-group";
+/** "test" holds an episode out of training; "train" is the default. */
+const splitHeader = "x-episode-split";
 /** Maximum length of the name of an episode or a group. */
 const maxName = 256;
 
@@ -105,7 +107,11 @@ export class Chats {
       return name;
     };
     const [name, parent, group] = [named(episodeHeader), named(parentHeader), named(groupHeader)];
-    const place = this.#episodes?.place(name, names, { parent, group });
+    const split = named(splitHeader) ?? "train";
+    if (split !== "test" && split !== "train")
+      throw badRequest('The split of an episode is "train" or "test".', splitHeader);
+    const held = split === "test" ? split : undefined;
+    const place = this.#episodes?.place(name, names, { parent, group, split: held });
     if (place !== undefined) {
       c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)

@@ -3,9 +3,11 @@
 import type { EpisodeRecord } from "../episodes/records.ts";
 
 /** What remains of a deleted episode: an episode that could not begin. */
-function deletedRecord({ id, group }: EpisodeRecord): EpisodeRecord {
+function deletedRecord({ id, group, split }: EpisodeRecord): EpisodeRecord {
   return {
-    ...(group === undefined ? {} : { group }), // its place in the group remains, too
+    // Its place in the group remains, too, and that nothing was trained on it.
+    ...(group === undefined ? {} : { group }),
+    ...(split === undefined ? {} : { split }),
     ...{ id, task: "", seed: 0, outcome: "environment-fault", reward: 0, turns: [] },
     fault: { code: "ERR_RUN", message: deletedMessage },
     // A conversation has one token at least.

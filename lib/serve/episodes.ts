@@ -15,11 +15,11 @@ import { type ActionFormat, parseAction } from "../prompts/policy.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
-import type { OpenLog, OpenRecord } from "./open-log.ts";
-import { badRequest, RequestError, type Said } from "./protocol.ts";
+import type { OpenLog, OpenRecord, Relations } from "./open-log.ts";
+import { badRequest, RequestError, requireTrained, type Said } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
 
-interface OpenEpisode {
+interface OpenEpisode extends Relations {
   /** Whether the client named it. Its requests are then matched by that name only. */
   named: boolean;
   /** The messages of the first request. */
@@ -34,16 +34,8 @@ interface OpenEpisode {
   answered: number;
   /** Number of its requests in progress. */
   waiting: number;
-  parent: string | undefined;
-  group: string | undefined;
   /** Whether a reward of it was acknowledged. */
   rewarded: boolean;
-}
-
-/** What a request says about its episode, besides the name. */
-export interface Relations {
-  parent?: string | undefined;
-  group?: string | undefined;
 }
 
 /** The episode that a request belongs to. */
@@ -150,8 +142,7 @@ export class Episodes {
       if (this.#closed.has(name)) continue; // it was recorded just before the server was killed
       const conversation = restore!(record.conversation);
       const answered = performance.now() - Math.max(0, Date.now() - time);
-      const { parent, group } = record;
-      this.#open.set(name, { ...record, parent, group, conversation, answered, waiting: 0 });
+      this.#open.set(name, { ...record, conversation, answered, waiting: 0 });
       this.#tokens += conversation.length;
     }
     open.start(() => this.#openRecords());
@@ -205,6 +196,7 @@ export class Episodes {
   /** Adds a turn. Throws a RequestError of status 400 if the episode was closed or has changed. */
   add(place: Place, served: ServedTurn): void {
     const { name, named, held, before, parent, group } = place;
+    const split = place.split ?? (parent === undefined ? undefined : this.#open.get(parent)?.split);
     const { messages, asked, state, generation, calls, conversation, key, version, pinned } = served;
     const { text } = generation;
     const begun = this.#open.get(name);
@@ -215,7 +207,7 @@ export class Episodes {
     const now = { conversation, asked, key, answered: performance.now() };
     const said = messages.slice(held?.messages ?? 0).map(asMessage);
     const episode: OpenEpisode = begun ?? {
-      ...{ named, parent, group, opening: said, turns: [], waiting: 0, rewarded: false },
+      ...{ named, parent, group, split, opening: said, turns: [], waiting: 0, rewarded: false },
       ...now,
     };
     const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
@@ -288,9 +280,13 @@ export class Episodes {
     return { id: name, turns: turns.length, reward: total, ...ending };
   }
 
-  /** The conversation before a turn of an open episode. Throws a RequestError of status 404 or 400. */
+  /**
+   * The conversation before a turn of an open episode, for a correction. Throws a RequestError of
+   * status 404, or 400, also if the episode is held out.
+   */
   stateOf(name: string, turn: number): Conversation {
-    const { turns, conversation } = this.#openEpisode(name);
+    const { turns, conversation, split } = this.#openEpisode(name);
+    requireTrained(name, split);
     const found = turns[turn];
     if (found === undefined)
       throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
@@ -420,12 +416,13 @@ export class Episodes {
   }
 
   #write(task: string, episode: OpenEpisode, reward: number): void {
-    const { opening, turns, conversation, parent, group } = episode;
+    const { opening, turns, conversation, parent, group, split } = episode;
     const whole: EpisodeRecord = {
       ...{ id: this.#next, task, seed: 0, reward, opening, turns },
       ...(this.#options.open && { time: Date.now() }),
       ...(parent === undefined ? {} : { parent }),
       ...(group === undefined ? {} : { group }),
+      ...(split === undefined ? {} : { split }),
       outcome: turns.at(-1)!.terminated ? "done" : "truncated",
       conversation: conversation.toJSON(),
     };
@@ -463,10 +460,11 @@ export class Episodes {
 }
 
 function openRecord(name: string, episode: OpenEpisode): OpenRecord {
-  const { named, parent, group, rewarded, opening, turns, conversation, asked, key, answered } = episode;
+  const { named, parent, group, split, rewarded, opening, turns, conversation, asked, key, answered } =
+    episode;
   const time = Date.now() - (performance.now() - answered);
   return {
-    ...{ name, named, parent, group, rewarded, opening, turns, asked, key, time },
+    ...{ name, named, parent, group, split, rewarded, opening, turns, asked, key, time },
     conversation: conversation.toJSON(),
   };
 }

@@ -9,12 +9,18 @@ import type { EpisodeRecord } from "../episodes/records.ts";
 import { RecordWriter, readRecords } from "../files/records.ts";
 import type { ConversationJson } from "../tokens/conversation.ts";
 
-/** The state of an open episode. */
-export interface OpenRecord {
-  name: string;
-  named: boolean;
+/** What a request says about its episode, besides the name. */
+export interface Relations {
   parent?: string | undefined;
   group?: string | undefined;
+  /** Whether it is held out. A sub-episode of a held-out one is, too. */
+  split?: "test" | undefined;
+}
+
+/** The state of an open episode. */
+export interface OpenRecord extends Relations {
+  name: string;
+  named: boolean;
   /** Whether a reward of it was acknowledged. */
   rewarded: boolean;
   opening: Message[];

@@ -48,6 +48,16 @@ export function badRequest(
   return new RequestError(400, "invalid_request_error", message, code, parameter);
 }
 
+/** Throws a RequestError of status 400 for an episode that is held out of training. */
+export function requireTrained(episode: string, split: "test" | undefined): void {
+  if (split === "test")
+    throw badRequest(
+      `Episode ${episode} is of the split "test": nothing is learned from it.`,
+      null,
+      "held_out",
+    );
+}
+
 /** Any error as a response. Unexpected errors do not reveal details. */
 export function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error;

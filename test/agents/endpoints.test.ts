@@ -9,6 +9,7 @@ import {
   serveAndTrain,
   type TrainingServer,
 } from "../../lib/agents/serve-and-train.ts";
+import type { Lease } from "../../lib/agents/tasks.ts";
 import { listVersions, rollBackVersion } from "../../lib/agents/versions.ts";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
@@ -206,4 +207,54 @@ it("refuses a second server on its run, and recipes that cannot be served", () =
       await expect(
         start(join(directory, "other"), { recipe: recipe as ServeAndTrainOptions["recipe"] }),
       ).rejects.toMatchObject({ code: "ERR_CONFIG" });
+  }));
+
+it("trains on no held-out episode, and measures success on them", () =>
+  inRun(async (run) => {
+    const heldOut = { episodes: 2 };
+    const first = await start(run, {
+      heldOut,
+      testTasks: [{ kind: "held out" }],
+      corrections: { epochs: 1 },
+    });
+    const { client, ask } = first;
+    const test = { "x-episode-split": "test" };
+    await expect(ask("odd", "Go", { "x-episode-split": "dev" })).rejects.toMatchObject({ status: 400 });
+    await expect(client.get("/tasks/next?split=dev")).rejects.toMatchObject({ status: 400 });
+    const lease = (await client.get("/tasks/next?split=test")) as Lease & { split: string };
+    expect(lease).toMatchObject({ task: { kind: "held out" }, split: "test" });
+    expect(await client.get("/tasks/next")).toMatchObject({ split: "train" });
+    expect(await client.post(`/tasks/${lease.episode}/renew`)).toEqual({ episode: lease.episode });
+
+    // A sub-agent of a held-out episode is held out, too; corrections of either are refused.
+    await ask(lease.episode, "Go", test);
+    await ask("helper", "Help", { "x-parent-episode-id": lease.episode });
+    const correct = (id: string) =>
+      client.post(`/episodes/${id}/corrections`, { body: { turn: 0, content: "better" } });
+    await expect(correct("helper")).rejects.toMatchObject({ status: 400, code: "held_out" });
+    await client.post(`/episodes/${lease.episode}/reward`, { body: { reward: 1 } });
+    await expect(correct(lease.episode)).rejects.toMatchObject({ status: 400, code: "held_out" });
+    const rows = () => [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))];
+    const measured = () => rows().filter(({ values }) => "eval/success" in values);
+    await until(() => measured().length === 1);
+    expect(measured()[0]!.values).toMatchObject({ "eval/success": 1, "eval/episodes": 2, "eval/turns": 1 });
+
+    // Episodes 1 and 4 of the file are trained on; an iteration takes two.
+    await runErrand(client, "errands-base", "errand-0", 0);
+    await ask("open", "Go", test);
+    await first.server.close(20);
+    const second = await start(run, { heldOut });
+    await second.client.post("/episodes/open/reward", { body: { reward: 0 } });
+    await runErrand(second.client, "errands-base", "errand-1", 1);
+    await until(() => second.server.updates === 2);
+    await second.server.close(20);
+    expect(episodesOf(run).map(({ task, split }) => [task, split])).toEqual([
+      ["helper", "test"],
+      [lease.episode, "test"],
+      ["errand-0", undefined],
+      ["open", "test"],
+      ["errand-1", undefined],
+    ]);
+    const counted = rows().flatMap(({ values }) => values.episodes ?? []);
+    expect(counted).toEqual([2]);
   }));

@@ -1,9 +1,10 @@
 #!/usr/bin/env node
-// Records how an unmodified agent gets better while the model behind its base URL is served and
+// Shows how an unmodified agent gets better while the model behind its base URL is served and
 // trained: success over time, latency of its requests with and without training, lost episodes.
 //
-//   npm run build && node scripts/record-served.mjs --agent ai-sdk --out build/served.json
+//   npm run build && node scripts/record-served.mjs --agent ai-sdk
 //
+// --out     also writes all figures as JSON
 // --agent   ai-sdk, openai, openai-agents, langchain (examples/errands), or python
 // --agents  agents at work at a time (2)        --pause    ms between two errands of an agent (100)
 // --minutes limit (20)                          --success  ends at this success of the last 100 (0.95)
@@ -31,6 +32,8 @@ const { values: options } = parseArgs({
 });
 const model = "errands-base";
 const window = 100;
+/** Errands between two reports. */
+const reportEvery = 50;
 
 const work = mkdtempSync(join(tmpdir(), "nlac-served-"));
 const outdir = join(root, "build/record-served");
@@ -64,8 +67,8 @@ async function startServer(...args) {
     ended.then((code) => reject(new Error(`nlac serve ended with ${code}`)));
     createInterface(child.stderr).on("line", (line) => {
       const url = /(http:\S+\/v1)/.exec(line)?.[1];
-      if (url === undefined) console.error(line);
-      else resolve(url);
+      if (url !== undefined) resolve(url);
+      else if (/ERR_|paused/.test(line)) console.error(line);
     });
   });
   return {
@@ -123,6 +126,18 @@ async function playInPython(baseURL, world, isOver, onErrand) {
   return [];
 }
 
+const shownLatency = (latency) =>
+  latency === undefined
+    ? "not measured"
+    : `median ${latency.p50.toFixed(0)} ms, p95 ${latency.p95.toFixed(0)} ms, p99 ${latency.p99.toFixed(0)} ms`;
+
+function shownPoint({ errands, seconds, updates, success, first_token_ms_p99: firstToken }) {
+  const bar = "█".repeat(Math.round(success * 16)).padEnd(16, "░");
+  const latency = firstToken === null ? "" : `${firstToken.toFixed(0)} ms`;
+  const counts = [errands, seconds, updates].map((value) => String(value).padStart(7));
+  return `${counts.join("  ")}  ${success.toFixed(2)}  ${bar}  ${latency.padStart(13)}`;
+}
+
 const play = options.agent === "python" ? playInPython : playInProcess;
 const world = await openWorld();
 const load1 = () => Number(loadavg()[0].toFixed(1));
@@ -132,6 +147,7 @@ const result = {
   machine: { cpu: cpus()[0].model, cores: cpus().length, node: process.version, loadBefore: load1() },
 };
 try {
+  console.log(`${options.agents} agents (${options.agent}) on nlac serve ${model}, ${window} errands`);
   const plain = await startServer("--record", join(work, "plain.jsonl"));
   let played = 0;
   const before = await play(
@@ -141,7 +157,11 @@ try {
     () => played++,
   );
   result.latencyWithoutTraining = before.length > 0 ? latencyOf(before) : undefined;
+  console.log(`requests: ${shownLatency(result.latencyWithoutTraining)}\n`);
   await plain.stop();
+
+  console.log(`the same agents on nlac serve ${model} --train ${options.recipe}`);
+  console.log("errands  seconds  updates  success of the last 100  first token, p99");
 
   const run = join(work, "run");
   const server = await startServer("--train", options.recipe, "--run", run);
@@ -149,21 +169,24 @@ try {
   const curve = [];
   const started = performance.now();
   const seconds = () => (performance.now() - started) / 1000;
-  const recent = () => rewards.slice(-window).reduce((sum, reward) => sum + reward, 0) / window;
+  const recent = () => {
+    const last = rewards.slice(-window);
+    return last.reduce((sum, reward) => sum + reward, 0) / Math.max(1, last.length);
+  };
   const isOver = () =>
     seconds() > Number(options.minutes) * 60 ||
     (rewards.length >= window && recent() >= Number(options.success));
   const points = [];
   const onErrand = (reward) => {
     rewards.push(reward);
-    if (rewards.length % window > 0) return;
+    if (rewards.length % reportEvery > 0) return;
     const point = { errands: rewards.length, seconds: Math.round(seconds()), success: recent() };
     points.push(
       fetch(`${server.baseURL}/training`).then(async (response) => {
         const { updates, episodes_waiting, training_share, first_token_ms_p99 } = await response.json();
         const state = { updates, waiting: episodes_waiting, training_share, first_token_ms_p99 };
-        console.error(JSON.stringify({ ...point, ...state, load: load1() }));
-        curve.push({ ...point, ...state });
+        curve.push({ ...point, ...state, load: load1() });
+        console.log(shownPoint(curve.at(-1)));
       }),
     );
   };
@@ -184,7 +207,11 @@ try {
     ...{ answeredTokensPerSecond: tokens / total, curve },
   });
   result.machine.loadAfter = load1();
-  console.log(JSON.stringify({ ...result, curve: undefined }, undefined, 2));
+  console.log(
+    `${rewards.length} errands in ${Math.round(total)} s, success ${recent().toFixed(2)}; ` +
+      `${recorded} recorded, ${result.lost} lost`,
+  );
+  console.log(`requests: ${shownLatency(result.latencyWithTraining)}`);
   if (options.out !== undefined) writeFileSync(options.out, `${JSON.stringify(result)}\n`);
 } finally {
   await world.close();

@@ -2,16 +2,26 @@
 // Records commands in a terminal and writes an animated SVG: docs/images/terminal.svg of README.md.
 // Needs tmux, and a built checkout with the native addon. Waiting is shortened in the picture.
 //   node scripts/record-terminal.mjs [FILE]
+//   node scripts/record-terminal.mjs docs/images/served.svg --title "…" --command "node scripts/record-served.mjs"
+// Commands of --command run in the checkout, others in an empty directory.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const file = process.argv[2] ?? join(root, "docs", "images", "terminal.svg");
-const commands = [
+const { values: options, positionals } = parseArgs({
+  options: {
+    command: { type: "string", multiple: true },
+    title: { type: "string", default: "nlac init, train and eval in a terminal" },
+  },
+  allowPositionals: true,
+});
+const file = positionals[0] ?? join(root, "docs", "images", "terminal.svg");
+const commands = options.command ?? [
   "nlac init my-agent && cd my-agent",
   "nlac train recipe.ts --run runs/desk",
   "nlac eval runs/desk --trials 16 --temperature 1",
@@ -24,7 +34,7 @@ const longest = 350;
 const typing = 40;
 const pause = 1200;
 const lastPause = 6000;
-const timeout = 600_000;
+const timeout = 2_400_000;
 
 const home = mkdtempSync(join(tmpdir(), "nlac-terminal-"));
 const session = `nlac-recording-${process.pid}`;
@@ -52,7 +62,19 @@ try {
   mkdirSync(join(home, "bin"));
   symlinkSync(join(root, "bin", "nlac.js"), join(home, "bin", "nlac"));
   const shell = `env PS1='$ ' PATH=${home}/bin:${process.env.PATH} bash --norc --noprofile`;
-  tmux("new-session", "-d", "-s", session, "-x", String(columns), "-y", String(rows), "-c", home, shell);
+  tmux(
+    "new-session",
+    "-d",
+    "-s",
+    session,
+    "-x",
+    String(columns),
+    "-y",
+    String(rows),
+    "-c",
+    options.command ? root : home,
+    shell,
+  );
   await sleep(500);
   for (const command of commands) {
     for (const character of command) {
@@ -122,7 +144,7 @@ function render(shown) {
   }
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">`,
-    `<title>nlac init, train and eval in a terminal</title>`,
+    `<title>${escaped(options.title)}</title>`,
     "<style>",
     "text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace; fill: #e6edf3; white-space: pre; " +
       `visibility: hidden; animation: ${total}ms step-end infinite }`,

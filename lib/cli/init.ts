@@ -101,7 +101,8 @@ function packageOf(path: string, name: string): object {
     ]),
   );
   return {
-    // "type" decides how the files of an existing package are read; those of the template need none.
+    // "type" decides how the files of an existing package are read; those of the template need
+    // none.
     ...(found === undefined ? { name, version: "0.0.0", private: true, type: "module" } : rest),
     scripts: { ...scripts, ...kept },
     // A checkout is not in the registry.

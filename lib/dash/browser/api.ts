@@ -38,7 +38,9 @@ export async function ask<T>(path: string, query: Query = {}, signal?: AbortSign
   return body as T;
 }
 
-/** Asks again whenever `version` changes; the earlier answer is shown until the next one is there. */
+/**
+ * Asks again whenever `version` changes; the earlier answer is shown until the next one is there.
+ */
 export function useAnswer<T>(
   path: string,
   query: Query,

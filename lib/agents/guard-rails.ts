@@ -39,8 +39,9 @@ export class GuardRails {
   }
 
   /**
-   * Adds an episode. Those with a turn of another start of the server, before a rollback for example,
-   * or of a version that the client requested say nothing of the current weights, and are left out.
+   * Adds an episode. It is left out if one of its turns was generated before the server's current
+   * start (or a rollback), or by a version that the client requested: it then says nothing about
+   * the current weights.
    *
    * @param start number of the server's current start
    */

@@ -12,11 +12,11 @@
  * action begins, Q(s, a) after its last token. A bar marks the target network.
  *
  * Departures from the paper:
- * - The critic has a network of its own there, with two heads each for Q and V, of which the smaller
- *   is used. Here policy and critic share one network and one head. The two losses take steps of
- *   their own, with their own moments and learning rates.
- * - The target network is θ at the start of the iteration's updates, a copy per iteration; the paper
- *   moves an average.
+ * - The critic has a network of its own there, with two heads each for Q and V, of which the
+ *   smaller is used. Here policy and critic share one network and one head. The two losses take
+ *   steps of their own, with their own moments and learning rates.
+ * - The target network is θ at the start of the iteration's updates, a copy per iteration; the
+ *   paper moves an average.
  * - The baseline that the paper optionally subtracts per token is not implemented.
  * - A truncated episode is bootstrapped at its end. An episode that failed by a fault is stored
  *   without its last turn.

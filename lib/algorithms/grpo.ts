@@ -115,8 +115,8 @@ export const grpoConfig = z
     /** How advantages are computed from a group's rewards; see above. Default "std": GRPO's. */
     advantage: z.enum(advantageKinds).default("std"),
     /**
-     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch", the
-     * latter normalized over the iteration; see above. Default "episode": GRPO's.
+     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch",
+     * the latter normalized over the iteration; see above. Default "episode": GRPO's.
      */
     credit: z.enum(["episode", "turn", "turn-batch"]).default("episode"),
     /** γ per turn of the returns, if credit is per turn. Default 1. Ding et al.: below 1. */

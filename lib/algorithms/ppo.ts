@@ -273,7 +273,7 @@ async function bootstrap<Task>(
     const next = texts.at(-1)!.next;
     return next === undefined ? [] : [{ next, i }];
   });
-  // The value belongs to the state before the token, so any token will do.
+  // The value belongs to the state before the token, so the token does not matter.
   const texts = cut.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
   const read = await inGroups(texts, run.signal, (group) => model.values(group));
   const values = new Array<number>(samples.length).fill(0);

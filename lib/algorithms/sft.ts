@@ -121,8 +121,8 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state after
- * the last complete update is then checkpointed and `stopped` is true.
+ * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state
+ * after the last complete update is then checkpointed and `stopped` is true.
  * @throws NlacError ERR_CONFIG for an invalid configuration, or if there is nothing to imitate;
  *   ERR_RUN, ERR_IO for recorded episodes that cannot be read; ERR_NOT_FINITE after
  *   `maxSkippedSteps` skipped steps.

@@ -30,7 +30,10 @@ export interface EpisodeRecord {
   /** See `Trajectory`. */
   privileged?: PrivilegedInformation;
   branch?: { trajectory: number; turn: number };
-  /** Of served episodes: the episode that this one worked for, and the group of attempts it belongs to. */
+  /**
+   * Of served episodes: the episode that this one worked for, and the group of attempts it belongs
+   * to.
+   */
   parent?: string;
   group?: string;
   /** Of served episodes: when it was recorded, in milliseconds since 1970. */

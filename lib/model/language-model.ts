@@ -136,7 +136,7 @@ export interface DetailedKlOptions extends TokenKlOptions {
   detail: number;
 }
 
-/** What one model thinks of each token of a response, at the loss's temperature. */
+/** One model's probabilities of a response's tokens, at the loss's temperature. */
 export interface KlSide {
   /** Log probabilities of the response's tokens in nats, [response tokens]. */
   logProbs: Float32Array;
@@ -201,8 +201,8 @@ export interface LanguageModel {
   /** Accumulates gradients of Σ weight·loss until `step`. Returns unweighted losses per token. */
   tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
   /**
-   * KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. With `detail` also
-   * both models' log probabilities; losses and gradients have the same bits.
+   * KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. With `detail`
+   * also both models' log probabilities; losses and gradients have the same bits.
    */
   tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
   tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
@@ -341,7 +341,8 @@ export interface JudgedText extends RewardText {
 
 /**
  * Additional methods for a reward model. Needs a value head: its weight times the hidden state is
- * the reward's logit v. Its bias is not used, because sequence classifiers of transformers have none.
+ * the reward's logit v. Its bias is not used, because sequence classifiers of transformers have
+ * none.
  */
 export interface RewardModel
   extends LanguageModel,

@@ -1,6 +1,6 @@
 /**
- * The interface between an algorithm and its run: metrics, samples, checkpoints, and the signal to
- * stop. `memoryRun` is for library use and tests; run/directory.ts writes to disk.
+ * The interface between an algorithm and its run: metrics, samples, checkpoints, and the stop
+ * signal. `memoryRun` keeps everything in memory; run/directory.ts writes to disk.
  */
 
 import { z } from "zod";
@@ -175,8 +175,8 @@ export interface TrainingRun {
   /** Number of fixed transitions to explain at every evaluation. */
   readonly probes: number;
   /**
-   * Where the episodes come from, if they are not played: resolves with `count` episodes, from number
-   * `first` on, once there are that many. Throws ERR_ABORTED when the signal fires.
+   * Where the episodes come from, if they are not played: resolves with `count` episodes, from
+   * number `first` on, once there are that many. Throws ERR_ABORTED when the signal fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
   /**

@@ -15,7 +15,7 @@ import { importLib, sanitizedBuild } from "./build-native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const ci = process.argv.includes("--ci");
-// Both halves, unless only one is asked for.
+// Both halves, unless only one is requested.
 const typescript = !process.argv.includes("--native");
 const native = !process.argv.includes("--ts");
 const totals = { passed: 0, failed: 0, skipped: 0 };

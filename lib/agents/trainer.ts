@@ -236,7 +236,7 @@ export class Trainer {
       this.#run = await RunDirectory.resume(path, model, options, from);
       const wanted = this.#rollBackTo;
       this.#run.spared = [target, wanted].flatMap((version) => version?.checkpoint ?? []);
-      // Another rollback was requested meanwhile: training stops at once, and goes back again.
+      // Another rollback was requested in the meantime: training stops at once and goes back again.
       if (wanted !== target) this.#controller.abort();
       return target;
     } catch (error) {

@@ -1,9 +1,9 @@
 /**
  * Critique-GRPO (Zhang et al., "Critique-GRPO: Advancing LLM Reasoning with Natural Language and
- * Numerical Feedback", 2025), readable top to bottom. Each iteration plays groups of G episodes per
- * task under θ_old. An action of each is then criticized by a critic that knows how the episode
- * went on, and refined; the refined action is played to the end of an episode of its own. k of
- * these refinements join the group:
+ * Numerical Feedback", 2025). Each iteration plays groups of G episodes per task under θ_old. An
+ * action of each is then criticized by a critic that knows how the episode went on, and refined;
+ * the refined action is played to the end of an episode of its own. k of these refinements join the
+ * group:
  *
  *   A_i = R_i - mean of R over the G episodes and the k refinements        "mean-only"
  *

@@ -1,7 +1,7 @@
 /**
  * Direct preference optimization on recorded episodes (Rafailov et al., "Direct preference
- * optimization", 2023), readable top to bottom. Pairs of texts y⁺, y⁻ after the same prompt come
- * from returns, not from people:
+ * optimization", 2023). Pairs of texts y⁺, y⁻ after the same prompt come from returns, not from
+ * people:
  *
  *   d = log π_θ(y⁺)/π_ref(y⁺) - log π_θ(y⁻)/π_ref(y⁻)
  *   L = -log σ(β d)             "sigmoid": DPO, equation 7

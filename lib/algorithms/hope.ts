@@ -1,6 +1,6 @@
 /**
  * HOPE, Hindsight Off-Policy Exploration (Wang and Choudhury, "The road not taken", 2025;
- * algorithms 1 and 2), readable top to bottom. An iteration has four phases:
+ * algorithms 1 and 2). An iteration has four phases:
  *
  *   play     on-policy episodes τ ~ π                                          (algorithm 1, line 4)
  *   branch   at some turns t of some episodes, a proposer that knows how the episode ended writes

@@ -1,7 +1,7 @@
 /**
- * Supervised fine-tuning on recorded episodes, readable top to bottom: the policy imitates actions
- * that another player, a person or an earlier run has taken. It is the warm start of HOPE (the HOPE
- * paper, appendix C.1) and useful by itself.
+ * Supervised fine-tuning on recorded episodes: the policy imitates actions that another player, a
+ * person or an earlier run has taken. It is the warm start of HOPE (the HOPE paper, appendix C.1)
+ * and useful by itself.
  *
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
  *

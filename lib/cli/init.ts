@@ -85,7 +85,7 @@ const packageSchema = z.looseObject({
   devDependencies: z.record(z.string(), z.string()).default({}),
 });
 
-/** The project's package.json: an existing one, with what it lacks. Throws ERR_CONFIG. */
+/** The project's package.json: the existing one with the missing fields. Throws ERR_CONFIG. */
 function packageOf(path: string, name: string): object {
   const own = readJson(join(packageRoot(), "package.json"), packageSchema, "ERR_CONFIG");
   const found = existsSync(path) ? readJson(path, packageSchema, "ERR_CONFIG") : undefined;

@@ -340,7 +340,7 @@ export function activeLayerMatrices(shape: ModelShape): number {
   return allMatrices(shape, true) / shape.layers;
 }
 
-/** Parameters that one token uses: all, but of a mixture of experts only those of its own. */
+/** Parameters that one token uses: all, except those of experts that it does not use. */
 export function activeParameterCount(shape: ModelShape): number {
   return parameterCount(shape) - shape.layers * (layerMatrices(shape) - activeLayerMatrices(shape));
 }

@@ -115,7 +115,8 @@ function generationCost(recipe: Recipe, shape: ModelShape, call: GenerationCall,
   const { texts, prompt, fresh, generated, times } = call;
   const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const perToken = cacheBytesPerToken(shape, size);
-  // The KV cache finds earlier prompts again as far as it has room; as many texts decode together.
+  // The KV cache holds earlier prompts as far as it has room, which also limits how many texts
+  // decode together.
   const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));
   const turns = Math.min(texts, 1 / found);
   const read = texts * (fresh + (1 - found) * (prompt - fresh));

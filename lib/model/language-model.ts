@@ -148,7 +148,10 @@ export interface KlSide {
   topLogProbs: Float32Array;
 }
 
-/** Losses of a text with what they were computed from. All are 0 where the weight is 0. */
+/**
+ * Losses of a text, and the probabilities that they were computed from. All are 0 where the weight
+ * is 0.
+ */
 export interface KlDetail {
   /** Unweighted, in nats, [response tokens]. */
   losses: Float32Array;
@@ -172,7 +175,10 @@ export interface StepOptions extends AdamWOptions {
 export interface ActionGenerator {
   /** Each request is sent at once: batching is the generator's own. */
   readonly unbatched?: boolean;
-  /** A policy of its own, which training does not change: evaluation is the learner's. */
+  /**
+   * Whether it is another policy, which training does not change: the learner is then evaluated
+   * itself.
+   */
   readonly fixed?: boolean;
   generate(
     requests: readonly GenerateRequest[],

@@ -52,7 +52,7 @@ export interface InstallOptions {
   report?: Reporter;
 }
 
-/** Wheels of which `directory` lacks what is needed. */
+/** Wheels of which `directory` lacks required members. */
 export function missingWheels(directory: string, wheels: readonly Wheel[], need: Need = "all"): Wheel[] {
   return wheels.filter((wheel) => lacking(directory, wheel, need) !== undefined);
 }

@@ -44,7 +44,7 @@ export class Channel {
     this.#socket.uncork();
   }
 
-  /** Sends what is left and closes the connection, without calling `onClose`. */
+  /** Sends pending messages and closes the connection, without calling `onClose`. */
   end(): void {
     this.#closed = true;
     this.#socket.end();

@@ -205,7 +205,7 @@ class ServerPlayer implements ActionGenerator {
   /**
    * Generates each request on a server; those of θ̄ on the learner.
    *
-   * @throws NlacError ERR_CONFIG for what servers are not asked for, such as a grammar;
+   * @throws NlacError ERR_CONFIG for request fields that servers do not get, such as a grammar;
    *   ERR_ROLLOUTS; ERR_ABORTED; when weights are sent, ERR_IO
    */
   async generate(
@@ -282,7 +282,7 @@ class ServerPlayer implements ActionGenerator {
 /** Seeds keep this many bits, which JSON numbers have. */
 const seedBits = 53;
 
-/** The request with all fields. Throws ERR_CONFIG for what is not sent to servers. */
+/** The request with all fields. Throws ERR_CONFIG for fields that servers do not get. */
 function actionRequest(request: GenerateRequest, endOfTurnIds: readonly number[]): ActionRequest {
   const { tokens, seed } = request;
   const unsent = ["messages", "grammar", "forced", "forbidden", "stop", "keepHidden", "topLogProbs"] as const;

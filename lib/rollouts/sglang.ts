@@ -110,7 +110,7 @@ export const sglang: Engine = {
   },
 };
 
-/** Throws ERR_ROLLOUTS unless the server says that it did what was asked. */
+/** Throws ERR_ROLLOUTS unless the server reports success. */
 function requireDone(answer: unknown, where: string): void {
   const { success, message, error_message } = readAnswer(doneSchema, answer, where);
   if (success) return;

@@ -18,7 +18,7 @@ export const runStatus = z.strictObject({
   phase: z.string(),
   done: z.number(),
   total: z.number(),
-  /** Share of the training that is done, 0 to 1, and what it was when this process began. */
+  /** Share of the training that is done, 0 to 1: now, and when this process began. */
   fraction: z.number(),
   fractionAtStart: z.number(),
   /** Why it failed. */

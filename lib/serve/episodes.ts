@@ -77,7 +77,7 @@ export interface ServedTurn {
   pinned?: boolean | undefined;
 }
 
-/** How an episode goes on after a reward. */
+/** How an episode continues after a reward. */
 export interface Ending {
   terminated: boolean;
   truncated: boolean;

@@ -8,7 +8,7 @@ import type { Grammar } from "../model/grammar.ts";
 
 /** Maximum estimate of the compile time, in milliseconds on a vocabulary of 50,000 tokens. */
 export const maxCompileMs = 4000;
-/** Milliseconds after which the next grammar is passed on, even if the one before is not done. */
+/** Milliseconds after which the next grammar is compiled even if the previous one is not done. */
 const patienceMs = 10_000;
 /** Number of grammars and of clients that are remembered. */
 const maxRemembered = 1000;

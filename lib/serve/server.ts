@@ -187,7 +187,7 @@ async function close(http: HttpServer, service: Service, graceMs: number): Promi
   await service.end();
 }
 
-/** Answers what is not HTTP, or took too long to arrive. */
+/** Answers requests that are not HTTP, or that took too long to arrive. */
 function answerBroken(error: NodeJS.ErrnoException, socket: Socket): void {
   if (!socket.writable || error.code === "ECONNRESET") return void socket.destroy();
   const [status, message] =

@@ -165,7 +165,7 @@ export const hopeConfig = z
     reference: z.enum(["previous", "initial"]).default("previous"),
     /**
      * Whether an iteration whose policy has fewer successes in `evaluation` than the one before is
-     * undone: the training goes on from the policy before it. With two iterations the result is the
+     * undone: training continues from the policy before it. With two iterations the result is the
      * paper's best policy. Needs `evaluation.every` 1. Default false. Paper: true.
      */
     keepBest: z.boolean().default(false),
@@ -220,7 +220,7 @@ export const hopeState = countersSchema.extend({
   /** The updates after which it was measured last, and the most successes so far, 0 to 1. */
   rewardMeasuredAt: whole.optional(),
   rewardBest: share.optional(),
-  /** With `keepBest`: successes of the policy that the training goes on from, 0 to 1. */
+  /** With `keepBest`: successes of the policy from which training continues, 0 to 1. */
   best: share.optional(),
   /**
    * The proposer's summaries of the iteration's episodes, by their numbers. The policy that wrote

@@ -66,7 +66,7 @@ export function useAnswer<T>(
 /** Follows the runs until the page is closed. */
 export async function follow(): Promise<void> {
   effect(() => {
-    // Read first: an effect runs again when what it has read changes.
+    // Read first: an effect runs again when a value that it read changes.
     void versions.value;
     ask<RunSummary[]>("runs").then(
       (all) => {

@@ -124,7 +124,7 @@ export function hostileEnvironment(randomOf, watch, { maxTurns = 4 } = {}) {
       () => ({ ...result, info: pick(infos) }),
       () => Object.freeze(result),
       () => {
-        // Changes what it has given away.
+        // Changes an object that it has returned.
         setTimeout(() => {
           result.observation.push(5);
           result.reward = Number.NaN;

@@ -1,6 +1,7 @@
 /**
- * `nlac`: training, models, recipes, evaluation, serving. The other entry points are `nlac/environments`, `nlac/ops`
- * and `nlac/compare`. A name that none of them exports may change without notice.
+ * `nlac`: training, models, recipes, evaluation, serving. The other entry points are
+ * `nlac/environments`, `nlac/ops` and `nlac/compare`. A name that none of them exports may change
+ * without notice.
  */
 
 // The declarations of what has dispose() name Disposable, which a project's own target may lack.

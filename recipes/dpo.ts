@@ -1,6 +1,6 @@
 /**
- * Preference optimization on recorded episodes: --set 'config.recorded=["…/trajectories.jsonl"]', for
- * example of a run of hope/errands, whose branches give pairs of actions in the same state.
+ * Preference optimization on recorded episodes: --set 'config.recorded=["…/trajectories.jsonl"]',
+ * for example of a run of hope/errands, whose branches give pairs of actions in the same state.
  */
 import { defineRecipe } from "nlac";
 

@@ -1,7 +1,7 @@
 /**
- * Critique-GRPO on the errands of errands.ts: the same base model, in groups of four per errand. Two
- * episodes of each group are refined, and the better refinement joins the group. Refined episodes
- * count as environment steps, including the actions that are repeated before them.
+ * Critique-GRPO on the errands of errands.ts: the same base model, in groups of four per errand.
+ * Two episodes of each group are refined, and the better refinement joins the group. Refined
+ * episodes count as environment steps, including the actions that are repeated before them.
  */
 import { defineRecipe } from "nlac";
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// Compiles lib/ to dist/ with tsc, copies the report's script, bundles the dashboard's page, and expands types that are inferred
-// from schemas in the declarations, each field with its comment. Editors would otherwise show no
-// help for recipe fields.
+// Compiles lib/ to dist/ with tsc, copies the report's script, bundles the dashboard's page, and
+// expands types that are inferred from schemas in the declarations, each field with its comment.
+// Editors would otherwise show no help for recipe fields.
 //   node scripts/build.mjs [--out DIRECTORY]
 import { cpSync } from "node:fs";
 import { join } from "node:path";
@@ -97,7 +97,8 @@ function propertiesOf(literal) {
 
 /** The text of the comment before a property, or undefined. */
 function docstring(symbol) {
-  // zod's mapped types have no declaration of a property; use the property that it was derived from.
+  // zod's mapped types have no declaration of a property; use the property that it was derived
+  // from.
   let origin = symbol;
   while (origin.declarations === undefined && origin.links?.syntheticOrigin)
     origin = origin.links.syntheticOrigin;

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// Checks what the package brings along: production dependencies (package-lock.json) and third_party/.
+// Checks what the package brings along: production dependencies (package-lock.json) and
+// third_party/.
 //   node scripts/check-dependencies.mjs            licences against an allow-list, and npm audit
 //   node scripts/check-dependencies.mjs --sbom     prints a CycloneDX list of all components
 // Exits with 1 for a licence that is not allowed, or a known vulnerability.
@@ -42,7 +43,10 @@ export function thirdPartyComponents(readme) {
   });
 }
 
-/** One line for each fault: a licence that is not allowed, or a folder of third_party/ without a row. */
+/**
+ * One line for each fault: a licence that is not allowed, or a folder of third_party/ without a
+ * row.
+ */
 export function licenceFaults(lock, readme, folders) {
   const packages = productionPackages(lock);
   const components = thirdPartyComponents(readme);

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// `npm run docs`: builds the documentation site from README.md, docs/ and the public docstrings into
-// build/docs/site. The pages are copied with their folders, so that the links that work in a
+// `npm run docs`: builds the documentation site from README.md, docs/ and the public docstrings
+// into build/docs/site. The pages are copied with their folders, so that the links that work in a
 // checkout work in the site too; files that pages link to are served beside them.
 //   node scripts/docs.mjs [--dev]
 import { spawnSync } from "node:child_process";
@@ -27,7 +27,8 @@ const pages = pagesOf(root);
 
 for (const page of pages) {
   const text = readFileSync(join(root, page), "utf8");
-  // The report of the API is for reviews; the reference below has the same names with their comments.
+  // The report of the API is for reviews; the reference below has the same names with their
+  // comments.
   const shown = page === "docs/api.md" ? "# API\n\nSee the [reference](reference/index.md).\n" : text;
   write(page, safe(shown));
   for (const link of linksOf(text)) {

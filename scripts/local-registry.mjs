@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// A registry on this machine that has one tarball as nlac, and passes requests for other packages on to npm's
-// configured registry. As a program, it serves until it is stopped:
+// A registry on this machine that has one tarball as nlac, and passes requests for other packages
+// on to npm's configured registry. As a program, it serves until it is stopped:
 //   node scripts/local-registry.mjs TARBALL     prints the address; npm_config_registry=ADDRESS npm install nlac
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -24,7 +24,10 @@ async function fetchAgain(url, options, tries = 3) {
   }
 }
 
-/** Starts a registry that offers the tarball as nlac. Returns its HTTP server and its address, with a slash at the end. */
+/**
+ * Starts a registry that offers the tarball as nlac. Returns its HTTP server and its address, with
+ * a slash at the end.
+ */
 export async function startRegistry(tarball) {
   const stdout = execFileSync("npm", ["config", "get", "registry"], { encoding: "utf8" });
   const upstream = stdout.trim().replace(/\/$/, "");
@@ -69,8 +72,8 @@ export async function startRegistry(tarball) {
 }
 
 /**
- * Variables that make every client use the registry at `address`, accept a package of today, run no install script, and
- * keep its caches in `scratch`. `scratch` must contain an empty file npmrc.
+ * Variables that make every client use the registry at `address`, accept a package of today, run no
+ * install script, and keep its caches in `scratch`. `scratch` must contain an empty file npmrc.
  */
 export function clientSettings(address, scratch) {
   return {

@@ -105,7 +105,9 @@ async function playInProcess(baseURL, world, isOver, onErrand) {
   return latencies;
 }
 
-/** As `playInProcess`, by Python's agent, which reports every 20 errands and measures no latency. */
+/**
+ * As `playInProcess`, by Python's agent, which reports every 20 errands and measures no latency.
+ */
 async function playInPython(baseURL, world, isOver, onErrand) {
   const python = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "nlac/peers/bin/python");
   const script = join(root, "examples/errands/gymnasium_agent.py");

@@ -1,10 +1,11 @@
 #!/usr/bin/env node
-// `npm test`: installs libtorch, builds the addon and the C++ tests, runs all tests and checks, and prints a summary.
-// `--ts` and `--native` run one half. `--ci` also checks licences and known vulnerabilities of dependencies, builds the
-// documentation site, checks the format of native/ and the workflows, runs the numeric tests under every instruction set
-// of the processor, trains the quickstart with two seeds, installs the package with npm and pnpm, compiles every CUDA
-// kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and
-// ThreadSanitizer.
+// `npm test`: installs libtorch, builds the addon and the C++ tests, runs all tests and checks, and
+// prints a summary. `--ts` and `--native` run one half. `--ci` also checks licences and known
+// vulnerabilities of dependencies, builds the documentation site, checks the format of native/ and
+// the workflows, runs the numeric tests under every instruction set of the processor, trains the
+// quickstart with two seeds, installs the package with npm and pnpm, compiles every CUDA kernel,
+// links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
+// UndefinedBehaviorSanitizer, and ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -14,7 +15,7 @@ import { importLib, sanitizedBuild } from "./build-native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const ci = process.argv.includes("--ci");
-// Both halves, unless only one is asked for.
+// Both halves, unless only one is requested.
 const typescript = !process.argv.includes("--native");
 const native = !process.argv.includes("--ts");
 const totals = { passed: 0, failed: 0, skipped: 0 };
@@ -51,7 +52,10 @@ async function check(name, body) {
   }
 }
 
-/** Runs a program. Prints and returns its output; `whole` prints all of it at the end, for programs side by side. */
+/**
+ * Runs a program. Prints and returns its output; `whole` prints all of it at the end, for programs
+ * side by side.
+ */
 function run(program, args, { env = {}, minutes = 30, whole = false } = {}) {
   return new Promise((resolve) => {
     const child = spawn(program, args, {
@@ -85,7 +89,10 @@ async function mustRun(program, args, options) {
 
 const tool = (name) => join(root, "node_modules", ".bin", name);
 
-/** Runs the C++ test programs of a build directory that match `only`, with `options`; counts doctest cases. */
+/**
+ * Runs the C++ test programs of a build directory that match `only`, with `options`; counts doctest
+ * cases.
+ */
 async function runNativeTests(
   label,
   directory,
@@ -141,8 +148,8 @@ async function runVitest(label = "vitest", files = [], { env = {}, whole } = {})
 }
 
 /**
- * Runs the numeric tests under every instruction set below the default, a set per core with one thread each. Sets that
- * the processor does not support are skipped.
+ * Runs the numeric tests under every instruction set below the default, a set per core with one
+ * thread each. Sets that the processor does not support are skipped.
  */
 async function runEveryInstructionSet(libtorch) {
   const best = await chosenSet(process.env.NLAC_INSTRUCTION_SET ?? "", libtorch);
@@ -202,8 +209,9 @@ async function learnErrands() {
 }
 
 /**
- * Compiles every kernel and links the CUDA addon, from the CPU build's objects where both use one torch. Not in
- * build/cuda: an addon linked without CUDA's libraries must not be mistaken for a usable one.
+ * Compiles every kernel and links the CUDA addon, from the CPU build's objects where both use one
+ * torch. Not in build/cuda: an addon linked without CUDA's libraries must not be mistaken for a
+ * usable one.
  */
 async function compileCuda({ buildNative, toolchain, libtorch, report }) {
   const name = toolchain === libtorch ? "cpu" : "cuda-check";
@@ -249,7 +257,8 @@ let libtorch;
 const provided = await check("setup", async () => {
   libtorch = (await setup({ build: false, report })).libtorch;
 });
-// Before the build: it writes torch's headers again, and what includes them would be compiled again.
+// Before the build: it writes torch's headers again, and what includes them would be compiled
+// again.
 let toolchain;
 if (ci)
   await check("CUDA toolchain", async () => {

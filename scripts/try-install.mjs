@@ -38,8 +38,8 @@ const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const minutes = 60_000;
 
 /**
- * How each client installs: the package that it comes from, its program, and its arguments; `node` is the oldest Node
- * that runs the client.
+ * How each client installs: the package that it comes from, its program, and its arguments; `node`
+ * is the oldest Node that runs the client.
  */
 const clients = {
   npm: { package: "npm", program: "npm", args: ["install", "--no-audit", "--no-fund"] },
@@ -122,7 +122,10 @@ async function step(name, program, args, options) {
   return problem === undefined ? seconds : "FAILED";
 }
 
-/** Installs a package of the default registry into `directory`, without scripts; returns its version, or why not. */
+/**
+ * Installs a package of the default registry into `directory`, without scripts; returns its
+ * version, or why not.
+ */
 async function fetchTool(directory, name, version) {
   mkdirSync(directory, { recursive: true });
   const wanted = version === undefined ? name : `${name}@${version}`;
@@ -133,7 +136,10 @@ async function fetchTool(directory, name, version) {
   return { version: JSON.parse(readFileSync(path, "utf8")).version };
 }
 
-/** Packs the checkout into `scratch`, an empty directory, with the addon of build/cpu as its prebuilt core. */
+/**
+ * Packs the checkout into `scratch`, an empty directory, with the addon of build/cpu as its
+ * prebuilt core.
+ */
 export async function pack(scratch) {
   const { ADDON_FILES } = await importLib("native/load");
   const pack = async (cwd) => {
@@ -168,7 +174,10 @@ function installScriptOf(tarball) {
   return gypfile !== false && list.includes("package/binding.gyp") ? "binding.gyp" : undefined;
 }
 
-/** Where a client or a Node is, and its version; it is fetched once. Undefined, and a message, if it cannot be fetched. */
+/**
+ * Where a client or a Node is, and its version; it is fetched once. Undefined, and a message, if it
+ * cannot be fetched.
+ */
 function tools(scratch) {
   const found = new Map();
   const get = async (key, name, version) => {
@@ -193,7 +202,8 @@ function tools(scratch) {
     async client(key, name, version) {
       const tool = await get(key, name, version);
       if (tool === undefined) return undefined;
-      // bun's own package gets its program by an install script; an optional dependency has it already.
+      // bun's own package gets its program by an install script; an optional dependency has it
+      // already.
       const arch = process.arch === "arm64" ? "aarch64" : process.arch;
       const program = join(tool.directory, "node_modules", "@oven", `bun-${process.platform}-${arch}`, "bin");
       return { ...tool, bin: name === "bun" ? program : join(tool.directory, "node_modules", ".bin") };
@@ -215,7 +225,10 @@ function printTable(head, rows) {
   console.log([line(head), line(widths.map((width) => "-".repeat(width))), ...rows.map(line)].join("\n"));
 }
 
-/** Installs with every client, and runs the programs. Returns the table's rows, and the first project. */
+/**
+ * Installs with every client, and runs the programs. Returns the table's rows, and the first
+ * project.
+ */
 async function tryClients(chosen, { scratch, available, env, packages, once }) {
   const rows = [];
   let first;

@@ -15,7 +15,8 @@ test("the tarball has what its pages link to, and nothing that makes npm build a
   const packed = execFileSync("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: root });
   const [{ files }] = JSON.parse(packed.toString());
   const paths = new Set<string>(files.map(({ path }: { path: string }) => path));
-  // npm runs `node-gyp rebuild` where it finds one: `npm ci` does not even look at "gypfile": false.
+  // npm runs `node-gyp rebuild` where it finds one: `npm ci` does not even look at "gypfile":
+  // false.
   expect(paths).not.toContain("binding.gyp");
   const links = [...readFileSync(join(root, "README.md"), "utf8").matchAll(/\]\(([\w./-]+)\)/g)];
   expect(links.length).toBeGreaterThan(10);
@@ -58,7 +59,9 @@ test("the launcher compiles a checkout once, and passes on what the command line
   }
 }, 300_000);
 
-/** A project that has nlac, those of its dependencies that its declarations name, and nothing else. */
+/**
+ * A project that has nlac, those of its dependencies that its declarations name, and nothing else.
+ */
 const project = mkdtempSync(join(tmpdir(), "nlac-project-"));
 afterAll(() => rmSync(project, { recursive: true }));
 beforeAll(() => {

@@ -1,6 +1,7 @@
 /**
  * node-llama-cpp as a peer of `Learner.generate`, on a job as described in bench/peers/common.py:
- * the cached file with 4 bits per weight, one sequence per text, all in parallel and of full length.
+ * the cached file with 4 bits per weight, one sequence per text, all in parallel and of full
+ * length.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";

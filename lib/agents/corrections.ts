@@ -1,6 +1,6 @@
 /**
- * Corrections by people: a better answer for a turn is a demonstration. Each is imitated a set number
- * of times, between the updates of the algorithm.
+ * Corrections by people: a better answer for a turn is a demonstration. Each is imitated a set
+ * number of times, between the updates of the algorithm.
  *
  *   L(s, a*) = -log π_θ(a* | s)
  */

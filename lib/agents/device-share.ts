@@ -1,7 +1,7 @@
 /**
  * Shares one device between requests and training. Requests come first: training runs in the gaps
- * between them, or, if the measured latencies allow it or it has waited for long, makes new requests
- * wait for one job.
+ * between them. If the measured latencies allow it, or if training has waited too long, new
+ * requests wait for one training job.
  */
 
 import { throwIfAborted } from "../base/errors.ts";
@@ -18,7 +18,7 @@ export interface DeviceShareOptions {
 
 /** Number of latest requests over which latencies are measured. */
 const measuredRequests = 256;
-/** Requests before which a percentile says little. */
+/** Minimum number of requests for a percentile. */
 const fewRequests = 20;
 
 /** A request that uses the device. */
@@ -68,7 +68,9 @@ export class DeviceShare {
     return this.#busyMs / Math.max(1, this.#now() - this.#started);
   }
 
-  /** Number of jobs that found no gap in the time that they may wait, and made new requests wait. */
+  /**
+   * Number of jobs that found no gap in the time that they may wait, and made new requests wait.
+   */
   get overdue(): number {
     return this.#overdue;
   }
@@ -128,7 +130,7 @@ export class DeviceShare {
         }
         const left = this.#closed ? closedAt! + this.#maxFirstTokenMs / 2 - this.#now() : undefined;
         await this.#change(signal, Math.min(left ?? untilOverdue, untilOverdue));
-        // The running requests took longer than expected: from now on only a gap will do.
+        // The running requests took longer than expected: wait for a gap.
         if (this.#closed && this.#inside > 0 && this.#now() - closedAt! >= this.#maxFirstTokenMs / 2)
           this.#open();
       }

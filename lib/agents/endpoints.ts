@@ -28,7 +28,10 @@ export interface Trained {
   versions(): Version[];
   rollBack(version: string): Version;
   guard: GuardRails;
-  /** The conversation before a turn of a recorded episode. Throws a RequestError of status 404 or 400. */
+  /**
+   * The conversation before a turn of a recorded episode. Throws a RequestError of status 404 or
+   * 400.
+   */
   recordedState(episode: string, turn: number): Promise<Conversation>;
   /** The ids of an answer after a conversation, with the end of the turn. */
   answerIds(state: Conversation, answer: CorrectionRequest): { text: string; tokens: number[] };

@@ -1,7 +1,7 @@
 /**
- * The rewarded episodes of a served run in the order in which they are trained on (group-order.ts). An
- * episode's position in this order is its number within the run. Requests are served while the file
- * is read.
+ * The rewarded episodes of a served run in the order in which they are trained on (group-order.ts).
+ * An episode's position in this order is its number within the run. Requests are served while the
+ * file is read.
  */
 
 import { throwIfAborted } from "../base/errors.ts";
@@ -21,7 +21,10 @@ export class EpisodeQueue {
   #first: number | undefined;
   #changed = (): void => {};
 
-  /** @param groupSize episodes per group, of which training gets whole ones only; 1 is without groups */
+  /**
+   * @param groupSize episodes per group, of which training gets whole ones only; 1 is without
+   *   groups
+   */
   constructor(path: string, model: LanguageModel, groupSize = 1) {
     this.#path = path;
     this.#model = model;
@@ -40,7 +43,10 @@ export class EpisodeQueue {
     this.#changed();
   }
 
-  /** Reads the file again at the next use, because it was replaced. Fire the signal of its readers first. */
+  /**
+   * Reads the file again at the next use, because it was replaced. Fire the signal of its readers
+   * first.
+   */
   reload(): void {
     this.#first = undefined;
     this.#waiting = [];
@@ -101,7 +107,7 @@ export class EpisodeQueue {
       await turn();
       throwIfAborted(signal);
     }
-    // Nothing was added since the end of the file was read: there was no turn in between.
+    // Nothing can have been added since the end of the file was read: the event loop had no turn.
     this.#waiting = waiting;
     this.#order = order;
     this.#first = first;

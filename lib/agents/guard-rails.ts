@@ -42,8 +42,9 @@ export class GuardRails {
   }
 
   /**
-   * Adds an episode: if it is held out, to "eval/success". Those with a turn of another start of the server, before a rollback for example,
-   * or of a version that the client requested say nothing of the current weights, and are left out.
+   * Adds an episode; of a held-out one, its success is the metric "eval/success". It is left out if
+   * one of its turns was generated before the server's current start (or a rollback), or by a version
+   * that the client requested: it then says nothing about the current weights.
    *
    * @param start number of the server's current start
    */

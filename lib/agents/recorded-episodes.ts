@@ -45,7 +45,10 @@ export class RecordedEpisodes {
   }
 }
 
-/** The ids of an answer after `state`, with the end of the turn. Throws a RequestError if it does not fit. */
+/**
+ * The ids of an answer after `state`, with the end of the turn. Throws a RequestError if it does
+ * not fit.
+ */
 export function answerIds(
   model: LanguageModel,
   state: Conversation,

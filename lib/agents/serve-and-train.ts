@@ -56,8 +56,8 @@ type Served = Pick<
 
 export interface ServeAndTrainOptions extends Served {
   /**
-   * How to train, with which model: NLAC, RFT, or GRPO, which needs episodes with x-episode-group. A run is continued with the
-   * recipe that started it.
+   * How to train, with which model: NLAC, RFT, or GRPO, which needs episodes with x-episode-group.
+   * A run is continued with the recipe that started it.
    */
   recipe: RecipeInput;
   /** The run; one that exists is continued. Default: runs/<recipe>-served. */
@@ -116,8 +116,9 @@ const keptCheckpoints = 5;
  * Serves a model and trains it on the episodes of its clients, until it is closed. Ongoing requests
  * come first; updates run between them.
  *
- * @throws NlacError ERR_CONFIG for options or a recipe that cannot be served; ERR_RUN for a directory
- *   that another process uses or that has the run of another recipe; as `serve` and `trainRecipe`
+ * @throws NlacError ERR_CONFIG for options or a recipe that cannot be served; ERR_RUN for a
+ *   directory that another process uses or that has the run of another recipe; as `serve` and
+ *   `trainRecipe`
  */
 export async function serveAndTrain(options: ServeAndTrainOptions): Promise<TrainingServer> {
   const { log = () => {}, progress = silentProgress } = options;
@@ -197,7 +198,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, log },
       runOptions: { progress, description: {}, ...recipe.run },
     });
-    // A checkpoint exists before an episode is accepted, so that a run with episodes can be resumed.
+    // A checkpoint exists before an episode is accepted, so that a run with episodes can be
+    // resumed.
     running = false;
     await trainer.start();
     closers.push(() => trainer.stop());
@@ -289,10 +291,12 @@ function redacted(correction: Omit<Correction, "id">, redact: Redact, { tokenize
   return { ...correction, prompt: ids(prompt), response: ids(response), text: redact(text) };
 }
 
-/** How often episodes are looked through for old ones, in milliseconds: at least, and at most. */
+/** Minimum and maximum interval between searches for old episodes, in milliseconds. */
 const deletionMs = { least: 60_000, most: 3_600_000 };
 
-/** Deletes episodes and corrections of the age `keepMs`, now and every hour. Returns how to stop it. */
+/**
+ * Deletes episodes and corrections of the age `keepMs`, now and every hour. Returns how to stop it.
+ */
 function deleteOld(
   keepMs: number,
   episodes: Episodes,
@@ -333,7 +337,9 @@ async function closeAll(closers: (() => unknown)[]): Promise<void> {
   if (failures.length > 0) throw failures[0];
 }
 
-/** The recipe as it is served: without an end. Throws ERR_CONFIG for one that cannot be served. */
+/**
+ * The recipe with no limit of iterations or steps. Throws ERR_CONFIG for one that cannot be served.
+ */
 function requireServable(recipe: Recipe): Recipe {
   const { algorithm, config } = recipe;
   if (algorithm !== "nlac" && algorithm !== "rft" && algorithm !== "grpo")
@@ -354,7 +360,7 @@ function requireServable(recipe: Recipe): Recipe {
   return recipe;
 }
 
-/** The recipe's environment. That of recorded episodes gets a task, which is never played. */
+/** The recipe's environment. `recorded` gets a placeholder task that is never played. */
 async function openServedEnvironment({ environment: { name, options } }: Recipe): Promise<Environment> {
   const environment = await openEnvironment(name, options);
   if (environment.name !== "recorded") return environment;

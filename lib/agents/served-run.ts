@@ -1,7 +1,7 @@
 /**
  * The run of an algorithm whose episodes are served: they come from the recording instead of from
- * play, checkpoints also have the version, and corrections are imitated between updates. Metrics and
- * checkpoints are those of the run directory.
+ * play, checkpoints also have the version, and corrections are imitated between updates. Metrics
+ * and checkpoints are those of the run directory.
  */
 
 import { mkdirSync, rmSync } from "node:fs";
@@ -52,7 +52,7 @@ export class ServedRun implements TrainingRun {
   readonly signal: AbortSignal;
   readonly progress: Progress;
   readonly samplesPerUpdate: number;
-  // Nothing is recorded in detail, and no probes: samples are not recorded at all.
+  // Served runs record no samples, details or probes.
   readonly detailEvery = 0;
   readonly tokenBytes = 0;
   readonly probes = 0;
@@ -124,8 +124,8 @@ export class ServedRun implements TrainingRun {
   async checkpoint({ state, ...checkpoint }: Checkpoint, force: boolean): Promise<void> {
     if (!this.signal.aborted) await this.#imitate();
     const { directory, model, corrections, guard, onCheckpoint } = this.#options;
-    // Texts of an update in progress, and scores, could be those of episodes that will be deleted: they
-    // are made again.
+    // The state of an update in progress may contain texts of episodes that are deleted later, so
+    // it is not saved but computed again.
     const { pending: _, scores: __, ...training } = state;
     const [start, changes] = model.version.split(".").map(Number) as [number, number];
     const served: ServedState = { start, changes, corrections: corrections.counts, quality: guard.quality };
@@ -162,8 +162,8 @@ export class ServedRun implements TrainingRun {
   }
 
   /**
-   * The directory of the replay buffer. If episodes were deleted since the checkpoint, the buffer is
-   * made anew, with equal priorities, and the draw of the update in progress is dropped.
+   * The directory of the replay buffer. If episodes were deleted since the checkpoint, the buffer
+   * is made anew, with equal priorities, and the draw of the update in progress is dropped.
    */
   async #matchingReplay(
     directory: string,

@@ -1,7 +1,7 @@
 /**
  * A learner that serves requests and is trained at the same time. To the server it is a model whose
- * weights have a version; to an algorithm it is a language model whose calls wait for their share of
- * the device. Weights change only while no request is admitted.
+ * weights have a version; to an algorithm it is a language model whose calls wait for their share
+ * of the device. Weights change only while no request is admitted.
  */
 
 import type { Learner } from "../learner/learner.ts";
@@ -73,7 +73,10 @@ export class SharedLearner implements LanguageModel, ServedModel {
     this.#pinned = pinned;
   }
 
-  /** Names the current weights: the number of the server's start, a dot, and the weight changes so far. */
+  /**
+   * Names the current weights: the number of the server's start, a dot, and the weight changes so
+   * far.
+   */
   get version(): string {
     return `${this.#start}.${this.#changes}`;
   }
@@ -230,7 +233,9 @@ export class SharedLearner implements LanguageModel, ServedModel {
     await this.#learner.discardGradients();
   }
 
-  /** Does nothing: the caches hold the conversations of clients, and results need not repeat. */
+  /**
+   * Does nothing: the caches are useful to clients, and a served run does not repeat bit for bit.
+   */
   async dropCaches(): Promise<void> {}
 
   async discardMoments(moments: string): Promise<void> {
@@ -255,7 +260,9 @@ export class SharedLearner implements LanguageModel, ServedModel {
     return this.share.alone(estimatedMs, this.#signal, job, this.#maxTrainingWaitMs);
   }
 
-  /** Runs `compute` on groups of texts, each as large as a job may last, but of one text at least. */
+  /**
+   * Runs `compute` on groups of texts, each as large as a job may last, but of one text at least.
+   */
   async #inJobs<T extends ScoredText | DistilledText, Result>(
     texts: readonly T[],
     compute: (group: readonly T[]) => Promise<Result[]>,

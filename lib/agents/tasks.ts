@@ -13,8 +13,8 @@ export const tasksConfig = z.strictObject({
   /** Leases of a task that may end without a reward before it is passed over. Default 3. */
   maxAttempts: z.int().min(1).default(3),
   /**
-   * Order of the tasks. "even": each in turn. "variance": at random, in proportion to the variance of
-   * their success, so that tasks that sometimes fail come more often. Default "even".
+   * Order of the tasks. "even": each in turn. "variance": at random, in proportion to the variance
+   * of their success, so that tasks that sometimes fail come more often. Default "even".
    */
   order: z.enum(["even", "variance"]).default("even"),
   /** Leases of a task in a row, as one group. Default 1, and the recipe's group size for GRPO. */
@@ -31,9 +31,12 @@ export interface Lease {
   /** Number of the task. */
   id: number;
   task: unknown;
-  /** The group that it belongs to, for methods that compare attempts: the client sends it as x-episode-group. */
+  /**
+   * The group that it belongs to, for methods that compare attempts: the client sends it as
+   * x-episode-group.
+   */
   group?: string;
-  /** Number of the attempt after leases that ended without a reward, from 1. */
+  /** Number of this lease of the task: 1, and 1 more for each lease that ended without a reward. */
   attempt: number;
   lease_seconds: number;
 }
@@ -61,7 +64,7 @@ export class Tasks {
   readonly #rest: Open[] = [];
   readonly #played: number[];
   readonly #succeeded: number[];
-  /** Leases so far, without those of a task again. */
+  /** Number of first leases, without repeated ones. */
   #chosen = 0;
   /** Leases that ended without a reward, and tasks passed over because of too many of them. */
   expired = 0;

@@ -141,7 +141,7 @@ export class Trainer {
         this.#fail(error);
       }
       if (this.#stopping && result !== undefined) reporting.ended(result);
-      // Reopens until it works: serving goes on meanwhile.
+      // Retries until the run is open; the server continues to answer.
       for (;;) {
         if (this.#stopping) return;
         if (failed) {
@@ -162,7 +162,7 @@ export class Trainer {
     }
   }
 
-  /** @param target the version that training went back to and that the newest checkpoint is not of */
+  /** @param target the version to go back to, if the newest checkpoint is of another one */
   #servedRun(target: Version | undefined): ServedRun {
     const { recipe, model, queue, corrections, guard, heldOut, reporting } = this.#options;
     return new ServedRun({
@@ -176,7 +176,7 @@ export class Trainer {
         this.#begun();
       },
       onUpdate: (updates) => {
-        // A restored run has a checkpoint; of a new one, the first is saved before the first update.
+        // A restored run has a checkpoint; a new run saves its first one before its first update.
         this.#begun();
         this.#updates = updates;
         this.#failure = undefined;
@@ -238,7 +238,7 @@ export class Trainer {
       this.#run = await RunDirectory.resume(path, model, options, from);
       const wanted = this.#rollBackTo;
       this.#run.spared = [target, wanted].flatMap((version) => version?.checkpoint ?? []);
-      // Another rollback was requested meanwhile: training stops at once, and goes back again.
+      // Another rollback was requested in the meantime: training stops at once and goes back again.
       if (wanted !== target) this.#controller.abort();
       return target;
     } catch (error) {

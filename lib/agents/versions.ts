@@ -42,8 +42,8 @@ export interface Version {
 
 /**
  * The kept versions of a served run, the newest first.
- * @throws NlacError ERR_RUN for a directory that is no run, ERR_CHECKPOINT for a damaged checkpoint or
- *   one of a run that was not served; ERR_IO
+ * @throws NlacError ERR_RUN for a directory that is no run, ERR_CHECKPOINT for a damaged checkpoint
+ *   or one of a run that was not served; ERR_IO
  */
 export function listVersions(run: string): Version[] {
   requireRun(run);
@@ -55,7 +55,10 @@ export function listVersions(run: string): Version[] {
   });
 }
 
-/** What a checkpoint of a served run has besides the algorithm's state. Throws ERR_CHECKPOINT, ERR_IO. */
+/**
+ * What a checkpoint of a served run has besides the algorithm's state. Throws ERR_CHECKPOINT,
+ * ERR_IO.
+ */
 export function servedStateOf(run: string, checkpoint: number): ServedState {
   const path = stateFileOf(run, checkpoint);
   const file = z.looseObject({ state: z.unknown() });

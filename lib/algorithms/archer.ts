@@ -1,8 +1,8 @@
 /**
  * ArCHer (Zhou et al., "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
- * 2024), readable top to bottom: an off-policy critic of utterances, and a policy gradient of
- * tokens. Each iteration plays episodes, stores their transitions (s, a, r, s'), where a is the
- * whole action of a turn, and takes two kinds of steps on transitions drawn uniformly:
+ * 2024): an off-policy critic of utterances, and a policy gradient of tokens. Each iteration plays
+ * episodes, stores their transitions (s, a, r, s'), where a is the whole action of a turn, and
+ * takes two kinds of steps on transitions drawn uniformly:
  *
  *   J_Q = ½ (Q(s, a) - r - γ V̄(s'))²,   V̄ = 0 after a terminal action
  *   J_V = ½ (V(s) - Q̄(s, ã))²,          ã ~ π̄(· | s)
@@ -12,11 +12,11 @@
  * action begins, Q(s, a) after its last token. A bar marks the target network.
  *
  * Departures from the paper:
- * - The critic has a network of its own there, with two heads each for Q and V, of which the smaller
- *   is used. Here policy and critic share one network and one head. The two losses take steps of
- *   their own, with their own moments and learning rates.
- * - The target network is θ at the start of the iteration's updates, a copy per iteration; the paper
- *   moves an average.
+ * - There the critic is a separate network with two heads each for Q and V, of which the smaller is
+ *   used. Here policy and critic share one network and one head. The two losses have separate
+ *   steps, moments and learning rates.
+ * - The target network is θ at the start of the iteration's updates, a copy per iteration; the
+ *   paper moves an average.
  * - The baseline that the paper optionally subtracts per token is not implemented.
  * - A truncated episode is bootstrapped at its end. An episode that failed by a fault is stored
  *   without its last turn.

@@ -1,9 +1,9 @@
 /**
  * Critique-GRPO (Zhang et al., "Critique-GRPO: Advancing LLM Reasoning with Natural Language and
- * Numerical Feedback", 2025), readable top to bottom. Each iteration plays groups of G episodes per
- * task under θ_old. An action of each is then criticized by a critic that knows how the episode
- * went on, and refined; the refined action is played to the end of an episode of its own. k of
- * these refinements join the group:
+ * Numerical Feedback", 2025). Each iteration plays groups of G episodes per task under θ_old. An
+ * action of each is then criticized by a critic that knows how the episode went on, and refined;
+ * the refined action is played to the end of an episode of its own. k of these refinements join the
+ * group:
  *
  *   A_i = R_i - mean of R over the G episodes and the k refinements        "mean-only"
  *
@@ -13,8 +13,8 @@
  *   ρ_it = π_θ(y_it | y_i<t) / π_old(y_it | y_i<t),   f(p) = p / (p + shaping)
  *
  * y_j is generated after the critique and trained after s_j, the state before the action that it
- * replaces, without the critique. So its old policy is not π_old(· | s_j), and it has no ratio.
- * The slope of f,
+ * replaces, without the critique. So its old policy is not π_old(· | s_j), and it has no ratio. The
+ * slope of f,
  *
  *   d f(π) / d log π = shaping · π / (π + shaping)²,
  *
@@ -24,8 +24,9 @@
  * Departures from the paper, which has tasks of one turn:
  * - One action per episode is refined, at a turn drawn uniformly, and only its tokens are trained.
  *   The turns before it are the episode's own; the policy continues after it.
- * - The critic is the policy. It reads the rest of the episode and the score, as Monte-Carlo targets
- *   of NLAC do; in single-step tasks the score only. The paper compares several kinds of critiques.
+ * - The critic is the policy. It reads the rest of the episode and the score, as Monte-Carlo
+ *   targets of NLAC do; in single-step tasks the score only. The paper compares several kinds of
+ *   critiques.
  * - A refinement that does not fit, cannot be parsed or cannot be played is left out and counted.
  */
 
@@ -237,7 +238,7 @@ export async function trainCritiqueGrpo<Task>(options: CritiqueGrpoOptions<Task>
           ...rolloutMetrics(trajectories),
           ...completionMetrics(trajectories, model),
           ...groupMetrics(trajectories, config.groupSize),
-          // The environment steps follow with those of the refinements.
+          // Environment steps are counted after the refinements were played.
           episodes: state.episodes,
           "time/play": (performance.now() - started) / 1000,
         });

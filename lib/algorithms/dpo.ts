@@ -1,7 +1,7 @@
 /**
  * Direct preference optimization on recorded episodes (Rafailov et al., "Direct preference
- * optimization", 2023), readable top to bottom. Pairs of texts y⁺, y⁻ after the same prompt come from
- * returns, not from people:
+ * optimization", 2023). Pairs of texts y⁺, y⁻ after the same prompt come from returns, not from
+ * people:
  *
  *   d = log π_θ(y⁺)/π_ref(y⁺) - log π_θ(y⁻)/π_ref(y⁻)
  *   L = -log σ(β d)             "sigmoid": DPO, equation 7
@@ -16,9 +16,10 @@
  * Departures from the papers, on points that they leave open:
  * - IPO's log ratios are means over a text's tokens; the paper's are sums.
  * - The return of a truncated episode ends where it was cut.
- * - An episode has many turns. Its log probability is the sum over the policy's tokens; those of the
- *   environment have weight 0.
- * - Pairs are random: up to `pairsPerGroup` of each task or state, not only the best against the worst.
+ * - An episode has many turns. Its log probability is the sum over the policy's tokens; those of
+ *   the environment have weight 0.
+ * - Pairs are random: up to `pairsPerGroup` of each task or state, not only the best against the
+ *   worst.
  */
 
 import { z } from "zod";
@@ -58,7 +59,9 @@ import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 
-/** Each field: meaning, unit, default and, if there is one, the source. "Paper" is Rafailov et al. */
+/**
+ * Each field: meaning, unit, default and, if there is one, the source. "Paper" is Rafailov et al.
+ */
 export const dpoConfig = z
   .strictObject({
     /** Passes over the pairs. Default and paper: 1. */
@@ -66,8 +69,8 @@ export const dpoConfig = z
     /** Files of recorded episodes, in order. */
     recorded: z.array(z.string().min(1)).default([]),
     /**
-     * What a pair is: two "episodes" on the same task, or two "actions" in the same state, by the mean
-     * return of the episodes that took them. Default "episodes".
+     * What a pair is: two "episodes" on the same task, or two "actions" in the same state, by the
+     * mean return of the episodes that took them. Default "episodes".
      */
     pairs: z.enum(["episodes", "actions"]).default("episodes"),
     /** Most pairs of one task, or of one state. Default 4. */
@@ -124,8 +127,8 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state after
- * the last complete update is then checkpointed and `stopped` is true.
+ * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state
+ * after the last complete update is then checkpointed and `stopped` is true.
  * @throws NlacError ERR_CONFIG for an invalid configuration, or if the episodes have no pair;
  *   ERR_RUN, ERR_IO for recorded episodes that cannot be read; ERR_NOT_FINITE after
  *   `maxSkippedSteps` skipped steps.

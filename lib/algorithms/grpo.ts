@@ -1,16 +1,15 @@
 /**
- * Group Relative Policy Optimization (Shao et al., "DeepSeekMath", 2024) on whole episodes,
- * readable top to bottom. Each iteration plays groups of G episodes per task under θ_old. The
- * advantage of an episode, its reward relative to its group, applies to every token that the policy
- * generated in it:
+ * Group Relative Policy Optimization (Shao et al., "DeepSeekMath", 2024) on whole episodes. Each
+ * iteration plays groups of G episodes per task under θ_old. The advantage of an episode, its
+ * reward relative to its group, applies to every token that the policy generated in it:
  *
  *   A_i = (R_i - mean R) / (std R + 1e-4)      "std": GRPO
  *   A_i = R_i - mean R                         "mean-only": Dr. GRPO (Liu et al., 2025)
  *   A_i = R_i - mean of the others' R          "leave-one-out": RLOO (Ahmadian et al., 2024)
  *
- * With `credit: "turn"` each turn j has its own advantage A_ij instead: the same comparison of
- * G_ij = Σ_{l >= j} γ^{l-j} r_il among the episodes of the group that have a turn j; with
- * "turn-batch" these are then normalized over all turns of the iteration.
+ * With `credit: "turn"` each turn j has its own advantage A_ij instead: the same comparison of G_ij
+ * = Σ_{l >= j} γ^{l-j} r_il among the episodes of the group that have a turn j; with "turn-batch"
+ * these are then normalized over all turns of the iteration.
  *
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t),  k_t = π_ref/π_θ - log(π_ref/π_θ) - 1
  *   L = -Σ_i Σ_t w_it ( min(ρ_t A_i, clip(ρ_t, 1 - clipLow, 1 + clipHigh) A_i) - β k_t )
@@ -115,8 +114,8 @@ export const grpoConfig = z
     /** How advantages are computed from a group's rewards; see above. Default "std": GRPO's. */
     advantage: z.enum(advantageKinds).default("std"),
     /**
-     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch", the
-     * latter normalized over the iteration; see above. Default "episode": GRPO's.
+     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch",
+     * the latter normalized over the iteration; see above. Default "episode": GRPO's.
      */
     credit: z.enum(["episode", "turn", "turn-batch"]).default("episode"),
     /** γ per turn of the returns, if credit is per turn. Default 1. Ding et al.: below 1. */

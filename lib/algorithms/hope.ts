@@ -1,6 +1,6 @@
 /**
- * HOPE, Hindsight Off-Policy Exploration (Wang and Choudhury, "The road not taken", 2025; algorithms
- * 1 and 2), readable top to bottom. An iteration has four phases:
+ * HOPE, Hindsight Off-Policy Exploration (Wang and Choudhury, "The road not taken", 2025;
+ * algorithms 1 and 2). An iteration has four phases:
  *
  *   play     on-policy episodes τ ~ π                                          (algorithm 1, line 4)
  *   branch   at some turns t of some episodes, a proposer that knows how the episode ended writes
@@ -103,8 +103,8 @@ interface Data {
  * Trains `model` and `rewardModel` in place. Returns after `iterations`, or when the run's signal
  * fires: the state after the last complete phase or update is then checkpointed and `stopped` is
  * true.
- * @throws NlacError ERR_CONFIG for an invalid configuration, ERR_BUDGET when the proposer's is spent,
- *   ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, ERR_BUDGET when the proposer's is
+ *   spent, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainHope<Task>(options: HopeOptions<Task>): Promise<TrainingResult> {
   const given = checkConfig(hopeConfig, options.config);
@@ -198,7 +198,7 @@ async function chooseActor<Task>(training: Training<Task>): Promise<void> {
   else state.best = success;
 }
 
-// ----------------------------------------------------------------------------- playing and branching
+// --------------------------------------------------------------------------- playing and branching
 
 /** Algorithm 1, line 4. */
 async function play<Task>(training: Training<Task>): Promise<Trajectory[]> {

@@ -1,5 +1,5 @@
 /**
- * Natural Language Actor-Critic (Algorithm 1 of the paper), readable top to bottom.
+ * Natural Language Actor-Critic (Algorithm 1 of the paper).
  *
  *   L1(s, a, r, s') = KL( B_L M_θ̄(· | s, a) ‖ M_θ(· | s, a) )       (eq. 5)  the critic
  *   L2(s)           = -log π_θ(a^r | s)                              (eq. 6)  the policy
@@ -11,18 +11,17 @@
  *   under θ̄:  (s, a) + observation → future d' → target y              the teacher's context of y
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s only
  *
- * If the episode terminated, its outcome replaces d'; if a limit truncated it, d' is generated as
- * usual. With `bootstrap: "monte-carlo"` the real rest of the episode replaces d' (Feng et al.,
- * "Natural Language Reinforcement Learning", 2025). The student reads (s, a) and the critic's request, and learns to give y the same
- * probability as the teacher, which saw s'.
+ * The student reads (s, a) and the critic's request, and learns to give y the same probability as
+ * the teacher, which also saw s'. If the episode terminated, its outcome replaces d'; if a limit
+ * truncated it, d' is generated as usual. With `bootstrap: "monte-carlo"` the rest of the episode
+ * replaces d' (Feng et al., "Natural Language Reinforcement Learning", 2025).
  *
  * Departures from the paper, on points that it leaves open or that batching requires:
  * - All completions of a batch are generated before the batch's two steps. So the θ of a^r is one
  *   step older than if samples were processed one by one.
  * - The losses are averaged over the tokens of a completion and then over the batch: short and long
  *   completions have equal weight.
- * - With k > 1, L1 trains only the futures; the evaluator only reads them (the paper: evaluation
- *   needs no training of its own).
+ * - With k > 1, L1 trains only the futures; the evaluator is not trained.
  * - A sample is dropped, and counted by its cause, if a completion does not fit into the model's
  *   context or cannot be parsed.
  * Options that the paper does not have, including its ablations, are off by default and marked.
@@ -105,10 +104,7 @@ const fields = z.strictObject({
    * 0.005.
    */
   targetRate: z.number().min(0).max(1).default(0.005),
-  /**
-   * Updates between moves of θ̄; with a rate of 1, the lifetime of a copy of θ. Default and paper:
-   * 1.
-   */
+  /** Updates per move of θ̄; with a rate of 1, the lifetime of a copy of θ. Default and paper: 1. */
   targetEvery: count.default(1),
   /** Capacity of the replay buffer, in transitions. Default 100,000. Paper: not given. */
   replayCapacity: count.max(2 ** 27).default(100_000),
@@ -154,10 +150,7 @@ const fields = z.strictObject({
    * roles. Default 0: off. Paper: none.
    */
   rehearsal: z.int().min(0).default(0),
-  /**
-   * When critic, bootstrapped futures and refinements are compared with what happened. Default
-   * never.
-   */
+  /** When critic, futures and refinements are compared with what happened. Default never. */
   diagnostics: diagnosticsConfig.prefault({}),
 });
 
@@ -277,9 +270,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
       for (const trajectory of readSampled(config.recorded, model)) store(training, trajectory);
       state.recorded = state.episodes;
       await model.updateTarget(1); // line 1: θ̄ starts as θ, which a warm-up may have changed
-      // Saves what happened before training, such as a warm-up, in case the first rollouts are
-      // stopped.
-      await checkpoint(true);
+      await checkpoint(true); // so that a stop during the first rollouts does not lose a warm-up
     }
     while (!isOver(state, config)) {
       await evaluatePeriodically(training);
@@ -411,7 +402,8 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const refined = await refine(writer, transitions);
   const generated = performance.now();
 
-  // θ ← θ - λ1 ∇L1.
+  // L1, averaged over the tokens of a target and then over the batch. Its gradient is added up
+  // here.
   const usable = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
   const texts = usable.map(({ text, i }) => ({
     ...text,
@@ -419,20 +411,18 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   }));
   const options = criticOptions(run, config, state.updates);
   const { losses, details } = await criticLosses(model, texts, run.signal, options);
-  const l1 = losses.map(mean);
-  const recorded = performance.now();
+  /**
+   * A list of usable targets as a list of all transitions, with undefined where there is no target.
+   */
   const placed = <T>(list: readonly T[]) =>
     targets.map((_, i) => list[usable.findIndex((one) => one.i === i)]);
-  const records = await prepareRecords(
-    training,
-    {
-      ...{ update: state.updates, transitions, targets, refinements: refined },
-      ...{ losses: placed(losses), details: placed(details) },
-    },
-    state.drawn,
-    state.episodes,
-  );
-  const recording = performance.now() - recorded;
+
+  const recordingStarted = performance.now();
+  const completions = { update: state.updates, transitions, targets, refinements: refined };
+  const scored = { ...completions, losses: placed(losses), details: placed(details) };
+  const records = await prepareRecords(training, scored, state.drawn, state.episodes);
+  const recording = performance.now() - recordingStarted;
+
   const seed = derivedSeed(config.seed, streams.rehearsal, state.updates);
   // Monte-Carlo targets answer the request of targets without a future.
   const shown = { observedTargets: config.bootstrap === "none" || config.bootstrap === "monte-carlo" };
@@ -445,7 +435,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     ...replay.metrics(state.drawn, state.episodes),
     ...refining,
     ...targetMetrics(targets),
-    "loss/l1": mean(l1),
+    "loss/l1": mean(losses.map(mean)),
     "loss/rehearsal": rehearsed.nll,
     "tokens/l1": l1Tokens,
     "tokens/rehearsal": rehearsed.tokens,
@@ -453,20 +443,12 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     "time/targets": (targeted - started) / 1000,
     "time/refinements": (generated - targeted) / 1000,
   };
+  // θ ← θ - λ1 ∇L1.
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/record"] = recording / 1000;
   metrics["time/critic"] = (performance.now() - generated - recording) / 1000;
-  // L1 becomes the priority of its transition. A transition without a target gets the least
-  // priority: at the initial, largest one it would be drawn again and again although the critic
-  // learns nothing from it. Its refinement is trained on all the same.
-  const learned = new Set(usable.map(({ i }) => indices[i]!));
-  const untaught = new Set(indices.filter((index) => !learned.has(index)));
-  for (const index of untaught) replay.setPriority(index, 0);
-  metrics["replay/untaught"] = untaught.size;
-  for (const [j, { i }] of usable.entries()) {
-    if (Number.isFinite(l1[j])) replay.setPriority(indices[i]!, Math.max(l1[j]!, 0));
-  }
+  metrics["replay/untaught"] = setPriorities(replay, indices, placed(losses.map(mean)));
 
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));
   return {
@@ -474,6 +456,21 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     metrics,
     records,
   };
+}
+
+/**
+ * L1 becomes the priority of its transition. A transition without a target gets the least priority:
+ * at the initial, largest one it would be drawn again and again although the critic learns nothing
+ * from it. Its refinement is still trained on. Returns the number of these transitions.
+ */
+function setPriorities(replay: ReplayBuffer, indices: readonly number[], l1: (number | undefined)[]): number {
+  const learned = new Set(indices.filter((_, i) => l1[i] !== undefined));
+  const untaught = new Set(indices.filter((index) => !learned.has(index)));
+  for (const index of untaught) replay.setPriority(index, 0);
+  for (const [i, loss] of l1.entries()) {
+    if (loss !== undefined && Number.isFinite(loss)) replay.setPriority(indices[i]!, Math.max(loss, 0));
+  }
+  return untaught.size;
 }
 
 /** One optimizer step on the gradients of one of the two losses. */
@@ -485,14 +482,11 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  // Skipped steps are counted per loss, so that good steps of one loss do not hide failures of the
-  // other.
+  // Counted per loss, so that good steps of one loss do not hide failures of the other.
   const counters = { skippedInARow: state.skipped[loss] };
   const place = stepPlace(state, config, config.updatesPerIteration);
-  const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, {
-    moments,
-    targetRate,
-  });
+  const options = { moments, targetRate };
+  const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, options);
   state.skipped[loss] = counters.skippedInARow;
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }

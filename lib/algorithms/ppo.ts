@@ -1,7 +1,6 @@
 /**
  * Proximal Policy Optimization (Schulman et al., 2017) on whole episodes with a value for every
- * token, readable top to bottom. Each iteration plays episodes under θ_old and trains on them for a
- * few epochs:
+ * token. Each iteration plays episodes under θ_old and trains on them for a few epochs:
  *
  *   r_t = [t ends its turn] R_turn - β (log π_old(y_t | y_<t) - log π_ref(y_t | y_<t))
  *   δ_t = r_t + γ V_old(y_<t') - V_old(y_<t),   A_t = Σ_l (γλ)^l δ_{t+l},   R_t = A_t + V_old(y_<t)
@@ -273,7 +272,7 @@ async function bootstrap<Task>(
     const next = texts.at(-1)!.next;
     return next === undefined ? [] : [{ next, i }];
   });
-  // The value belongs to the state before the token, so any token will do.
+  // The value belongs to the state before the token, so the token does not matter.
   const texts = cut.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
   const read = await inGroups(texts, run.signal, (group) => model.values(group));
   const values = new Array<number>(samples.length).fill(0);

@@ -1,8 +1,7 @@
 /**
  * Rejection fine-tuning (the NLAC paper, section 6.2; Yuan et al., "Scaling relationship on
- * learning mathematical reasoning with large language models", 2023), readable top to bottom. Each
- * iteration plays episodes under θ, stores those that succeed, and imitates actions drawn from the
- * buffer:
+ * learning mathematical reasoning with large language models", 2023). Each iteration plays episodes
+ * under θ, stores those that succeed, and imitates actions drawn from the buffer:
  *
  *   D ← D ∪ { (s, a) of τ ~ π_θ : τ succeeded }
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D

@@ -1,9 +1,8 @@
 /**
  * Soft actor-critic on tokens, the NLAC paper's ablation (section 6.2; Haarnoja et al., "Soft
- * actor-critic algorithms and applications", 2018), readable top to bottom. An action is one token;
- * its state is everything before it. The successor state is that of the next token that the policy
- * generates, which at the end of a turn comes after the observation. Episodes of any age are
- * replayed:
+ * actor-critic algorithms and applications", 2018). An action is one token; its state is everything
+ * before it. The successor state is that of the next token that the policy generates, which at the
+ * end of a turn comes after the observation. Episodes of any age are replayed:
  *
  *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];
  *           y = r if the episode terminates

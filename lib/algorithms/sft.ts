@@ -1,7 +1,7 @@
 /**
- * Supervised fine-tuning on recorded episodes, readable top to bottom: the policy imitates actions
- * that another player, a person or an earlier run has taken. It is the warm start of HOPE (the HOPE
- * paper, appendix C.1) and useful by itself.
+ * Supervised fine-tuning on recorded episodes: the policy imitates actions that another player, a
+ * person or an earlier run has taken. It is the warm start of HOPE (the HOPE paper, appendix C.1)
+ * and useful by itself.
  *
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
  *
@@ -121,8 +121,8 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state after
- * the last complete update is then checkpointed and `stopped` is true.
+ * Trains `model` in place. Returns after the epochs, or when the run's signal fires: the state
+ * after the last complete update is then checkpointed and `stopped` is true.
  * @throws NlacError ERR_CONFIG for an invalid configuration, or if there is nothing to imitate;
  *   ERR_RUN, ERR_IO for recorded episodes that cannot be read; ERR_NOT_FINITE after
  *   `maxSkippedSteps` skipped steps.

@@ -33,7 +33,9 @@ export function hasEnded({ host, boot, namespace, pid, started }: ProcessIdentit
   return startOf(pid) !== started;
 }
 
-/** Whether a process runs or ran on this machine in another container, whose processes are not seen. */
+/**
+ * Whether a process runs or ran on this machine in another container, whose processes are not seen.
+ */
 export function isInOtherContainer({ boot, namespace }: ProcessIdentity): boolean {
   return boot === bootId() && namespace !== ownNamespace();
 }

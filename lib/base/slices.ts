@@ -6,8 +6,8 @@ import { setImmediate as nextIteration } from "node:timers/promises";
 const sliceMs = 5;
 
 /**
- * Returns a function to be awaited in each pass of a loop: every few milliseconds it gives the event
- * loop a turn.
+ * Returns a function to be awaited in each pass of a loop: every few milliseconds it gives the
+ * event loop a turn.
  */
 export function slices(): () => Promise<void> {
   let begun = performance.now();

@@ -50,8 +50,8 @@ export function registerCompare(program: Command): void {
     .option("--jobs <number>", "runs at a time; they share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
-      "x axis of curves.svg: environment-steps, written-tokens or gradient-tokens; index.html has all three",
-      oneOf("environment-steps", "written-tokens", "gradient-tokens"),
+      "x axis of curves.svg: environment-steps, generated-tokens or gradient-tokens; index.html has all three",
+      oneOf("environment-steps", "generated-tokens", "gradient-tokens"),
       "environment-steps",
     )
     .option("--json", "print the report as JSON")
@@ -62,7 +62,7 @@ Examples:
   nlac compare errands
   nlac compare errands --jobs 2 --set seeds=[0,1,2] --out runs/three-seeds
   nlac compare runs/three-seeds --resume
-  nlac compare runs/three-seeds --report --axis written-tokens
+  nlac compare runs/three-seeds --report --axis generated-tokens
 
 The directory contains index.html, the curves as SVG, tables as Markdown, all
 numbers in comparison.json, and every run in METHOD/SEED. The report files are
@@ -73,7 +73,7 @@ updated whenever a run ends. Ctrl-C stops the runs at their next safe point.`,
 
 const axisOf = {
   "environment-steps": "steps",
-  "written-tokens": "generatedTokens",
+  "generated-tokens": "generatedTokens",
   "gradient-tokens": "gradientTokens",
 } as const satisfies Record<string, Axis>;
 

@@ -57,7 +57,7 @@ export function renderDryRun(dry: DryRun): string {
   return parts.join("\n\n");
 }
 
-// ------------------------------------------------------------------------------------------ the recipe
+// -------------------------------------------------------------------------------------- the recipe
 
 const columns = 100;
 const labels = 13;
@@ -122,7 +122,7 @@ function paragraph(text: string, indent = 0): string {
   return wrap(text.replaceAll(/\s*\n\s*/g, " "), columns, indent);
 }
 
-// ---------------------------------------------------------------------------------------- the estimate
+// ------------------------------------------------------------------------------------ the estimate
 
 function renderEstimate(recipe: Recipe, estimate: Estimate): string[] {
   return [
@@ -140,18 +140,18 @@ function renderMemory({ assumed, atLimits }: Fit): string {
     for (const [i, { name, bytes }] of assumed[parts].entries()) {
       // A name may contain a number of tokens that differs between the two columns.
       const other = atLimits[parts][i]!;
-      const label = name === other.name ? name : name.replace(/[\d,]+ tokens/, "the largest micro batch");
+      const label = name === other.name ? name : name.replace(/[\d,]+ tokens/, "the largest micro-batch");
       rows.push([`  ${label}`, formatBytes(bytes), formatBytes(other.bytes)]);
     }
   };
-  const phase = (parts: "writing" | "training", title: string) => {
+  const phase = (parts: "generation" | "training", title: string) => {
     const [now, most] = [total(assumed[parts]), total(atLimits[parts])];
     rows.push([title, formatBytes(now), formatBytes(most)]);
     add(parts);
   };
   rows.push(["throughout", formatBytes(total(assumed.held)), formatBytes(total(atLimits.held))]);
   add("held");
-  phase("writing", "in addition, during generation");
+  phase("generation", "in addition, during generation");
   phase("training", "or during training");
   rows.push(["peak", formatBytes(assumed.peak), formatBytes(atLimits.peak)]);
   return table(rows);
@@ -231,8 +231,8 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
   const { lengths, limits } = work;
   const { time } = candidates(recipe, fits)[0]!;
   const spent = (key: "update" | "run") => {
-    const { written, read, flops } = time[key];
-    return `${amount(written)} tokens generated, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
+    const { generated, read, flops } = time[key];
+    return `${amount(generated)} tokens generated, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
   };
   const { flops, bandwidth } = gpuReached;
   return [

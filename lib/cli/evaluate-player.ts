@@ -1,4 +1,6 @@
-/** Plays the episodes of `nlac eval`, prints their figures, and writes the record and the report. */
+/**
+ * Plays the episodes of `nlac eval`, prints their figures, and writes the record and the report.
+ */
 
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import { isBudgetSpent, NlacError } from "../base/errors.ts";

@@ -85,7 +85,7 @@ const packageSchema = z.looseObject({
   devDependencies: z.record(z.string(), z.string()).default({}),
 });
 
-/** The project's package.json: an existing one, with what it lacks. Throws ERR_CONFIG. */
+/** The project's package.json: the existing one with the missing fields. Throws ERR_CONFIG. */
 function packageOf(path: string, name: string): object {
   const own = readJson(join(packageRoot(), "package.json"), packageSchema, "ERR_CONFIG");
   const found = existsSync(path) ? readJson(path, packageSchema, "ERR_CONFIG") : undefined;
@@ -101,7 +101,8 @@ function packageOf(path: string, name: string): object {
     ]),
   );
   return {
-    // "type" decides how the files of an existing package are read; those of the template need none.
+    // "type" decides how the files of an existing package are read; those of the template need
+    // none.
     ...(found === undefined ? { name, version: "0.0.0", private: true, type: "module" } : rest),
     scripts: { ...scripts, ...kept },
     // A checkout is not in the registry.

@@ -74,7 +74,10 @@ function turnsText({ maxTurns }: Environment): string {
   return maxTurns === 1 ? "There is one turn" : `There are ${maxTurns} turns`;
 }
 
-/** The person's next action; undefined when they leave. An invalid line is asked for again. */
+/**
+ * The person's next action; undefined when they leave. After an invalid line the person is prompted
+ * again.
+ */
 async function askAction(
   environment: Environment,
   observation: Observation,

@@ -1,4 +1,7 @@
-/** `nlac serve`: serves a model through OpenAI's API, and records the episodes of its clients or trains on them. */
+/**
+ * `nlac serve`: serves a model through OpenAI's API, and records the episodes of its clients or
+ * trains on them.
+ */
 
 import { once } from "node:events";
 import { basename, resolve } from "node:path";

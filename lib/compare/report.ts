@@ -126,7 +126,9 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
   };
 }
 
-/** Evaluations, if every run that has begun was evaluated; else the episodes played for training. */
+/**
+ * Evaluations, if every run that has begun was evaluated; else the episodes played for training.
+ */
 export function measureOf(figures: readonly RunFigures[]): Measure {
   const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
   return begun.length > 0 && begun.every(({ evaluated }) => evaluated.length > 0) ? "evaluated" : "collected";

@@ -87,8 +87,8 @@ export interface PrivilegedInformation {
   /**
    * Texts that give the secret away: other names of it, parts of it, numbers. No proposed action or
    * reason may contain one that was not said after the opening. The texts of an array give it away
-   * only together. `secret` itself need not be repeated. Texts that the opening names as facts about
-   * this episode do not belong here.
+   * only together. `secret` itself need not be repeated. Texts that the opening names as facts
+   * about this episode do not belong here.
    */
   hidden?: readonly (string | readonly string[])[];
   /** Why the episode failed; absent before its end, and if it succeeded. */

@@ -38,7 +38,9 @@ export class RecordFollower<Summary> {
     this.#summarize = summarize;
   }
 
-  /** Reads what was appended. Returns whether anything has changed. A missing file has no records. */
+  /**
+   * Reads what was appended. Returns whether anything has changed. A missing file has no records.
+   */
   poll(): Promise<boolean> {
     this.#polling ??= this.#read().finally(() => {
       this.#polling = undefined;

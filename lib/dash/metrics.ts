@@ -9,7 +9,9 @@ import type { Axis, Comparison, Curve, Metrics } from "./types.ts";
 const maxPoints = 1000;
 /** Positions at which runs are compared. */
 const gridPoints = 60;
-/** Bootstrap samples of a comparison: few, because it is drawn again whenever a run goes on. */
+/**
+ * Bootstrap samples of a comparison: few, because they are drawn again after every change of a run.
+ */
 const draws = 400;
 
 interface Places {

@@ -1,4 +1,6 @@
-/** One run directory as the dashboard reads it. It only reads, so that it never disturbs training. */
+/**
+ * One run directory as the dashboard reads it. It only reads, so that it never disturbs training.
+ */
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";

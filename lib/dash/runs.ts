@@ -70,7 +70,10 @@ function nameOf(root: string, path: string): string {
   return root === path ? basename(path) : relative(root, path);
 }
 
-/** @param faults gets the reason for each directory that cannot be read; the others are still searched */
+/**
+ * @param faults gets the reason for each directory that cannot be read; the others are still
+ *   searched
+ */
 function runsBelow(path: string, depth: number, faults: string[]): string[] {
   let names: Dirent[];
   try {

@@ -189,11 +189,11 @@ class Check<Task> {
   }
 
   #start(task: Task): Promise<Episode> {
-    return this.#inTime(this.#environment.start(task, { seed: this.#seed }));
+    return this.#withTimeout(this.#environment.start(task, { seed: this.#seed }));
   }
 
   async #step(episode: Episode, action: Action, label: string): Promise<StepResult> {
-    const result = await this.#inTime(episode.step(action));
+    const result = await this.#withTimeout(episode.step(action));
     const { observation, reward, terminated, truncated, info } = result;
     if (!Number.isFinite(reward)) this.#report(`${label}: reward ${reward}`);
     for (const [name, value] of Object.entries({ terminated, truncated }))
@@ -239,8 +239,8 @@ class Check<Task> {
     const [a, b] = [await this.#start(task), await this.#start(task)];
     try {
       const action = this.#agent({ observation: a.observation, history: [] });
-      const first = await this.#inTime(a.step(action));
-      const second = await this.#inTime(b.step(action));
+      const first = await this.#withTimeout(a.step(action));
+      const second = await this.#withTimeout(b.step(action));
       if (!isDeepStrictEqual(first, second)) this.#report(`${label}: two episodes disturb each other`);
     } finally {
       await Promise.all([a.close(), b.close()]);
@@ -251,7 +251,7 @@ class Check<Task> {
   async #checkDemonstration(task: Task, label: string): Promise<void> {
     const shown = this.#environment.demonstrate?.(task, { seed: this.#seed });
     if (shown === undefined) return;
-    const { turns } = await this.#inTime(shown);
+    const { turns } = await this.#withTimeout(shown);
     if (turns.length === 0) this.#report(`${label}, demonstrate: no turns`);
   }
 
@@ -329,13 +329,13 @@ class Check<Task> {
    * without an error.
    */
   async #codeOf(work: Promise<unknown>): Promise<string | undefined> {
-    return this.#inTime(work).then(
+    return this.#withTimeout(work).then(
       () => undefined,
       (error: unknown) => (error instanceof NlacError ? error.code : String(error)),
     );
   }
 
-  #inTime<T>(work: Promise<T>): Promise<T> {
+  #withTimeout<T>(work: Promise<T>): Promise<T> {
     return withTimeout(() => work, { stepTimeout: this.#timeout });
   }
 }

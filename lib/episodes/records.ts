@@ -31,8 +31,8 @@ export interface EpisodeRecord {
   privileged?: PrivilegedInformation;
   branch?: { trajectory: number; turn: number };
   /**
-   * Of served episodes: the episode that this one worked for, the group of attempts it belongs to, and
-   * "test" if it is held out: nothing trains on it.
+   * Of served episodes: the episode that this one worked for, the group of attempts it belongs to,
+   * and "test" if it is held out, so that nothing trains on it.
    */
   parent?: string;
   group?: string;

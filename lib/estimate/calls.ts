@@ -17,7 +17,7 @@ export interface TextLengths {
 }
 
 /** A call that generates `texts` completions, done `times` times. */
-export interface Writing {
+export interface GenerationCall {
   what:
     | "actions"
     | "futures"
@@ -41,7 +41,7 @@ export interface Writing {
   prompt: number;
   fresh: number;
   /** Generated tokens. */
-  written: number;
+  generated: number;
 }
 
 /** A training pass over `texts` texts. */
@@ -74,9 +74,9 @@ export interface Work {
    * Generation of an iteration's episodes, of one update, and of each diagnosis or measurement of a
    * reward model.
    */
-  playing: Writing[];
-  writing: Writing[];
-  diagnosis: { times: number; writing: Writing[]; passes?: Pass[] };
+  playing: GenerationCall[];
+  generation: GenerationCall[];
+  diagnosis: { times: number; generation: GenerationCall[]; passes?: Pass[] };
   passes: Pass[];
   /** Before all iterations. */
   warmup: { steps: number; pass: Pass };
@@ -92,23 +92,23 @@ export interface Texts {
   context: number;
 }
 
-export function writing(
+export function generationCall(
   { lengths, limits, context }: Texts,
-  what: Writing["what"],
-  weights: Writing["weights"],
+  what: GenerationCall["what"],
+  weights: GenerationCall["weights"],
   prompt: number,
   fresh: number,
-  more: Pick<Writing, "texts"> & Partial<Writing>,
-): Writing {
-  const written = isAction(what) ? lengths.action : lengths.critique;
+  more: Pick<GenerationCall, "texts"> & Partial<GenerationCall>,
+): GenerationCall {
+  const generated = isAction(what) ? lengths.action : lengths.critique;
   // Roles other than the policy are limited only by the context (lib/roles/role-writer.ts).
   const acting = ["actions", "attempts", "branches", "candidates", "samples"].includes(what);
   const longest = acting ? limits.prompt : context - 1;
   const held = (tokens: number) => Math.min(tokens, longest);
-  return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
+  return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), generated, ...more };
 }
 
-export function isAction(what: Writing["what"]): boolean {
+export function isAction(what: GenerationCall["what"]): boolean {
   const others = ["summaries", "proposals", "futures", "targets", "critiques", "corrected targets"];
   return !others.includes(what);
 }
@@ -132,7 +132,7 @@ export type Update = Pick<
   | "averages"
   | "references"
   | "rewardModels"
-  | "writing"
+  | "generation"
   | "passes"
   | "diagnosis"
 >;
@@ -145,7 +145,7 @@ export const resting: Update = {
   averages: 0,
   references: 0,
   rewardModels: 0,
-  writing: [],
+  generation: [],
   passes: [],
-  diagnosis: { times: 0, writing: [] },
+  diagnosis: { times: 0, generation: [] },
 };

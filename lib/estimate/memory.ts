@@ -17,7 +17,7 @@ import {
   parameterCount,
   queryWidth,
 } from "./shape.ts";
-import { allWriting, type Work, type Writing } from "./work.ts";
+import { allGenerationCalls, type GenerationCall, type Work } from "./work.ts";
 
 export interface Part {
   name: string;
@@ -28,7 +28,7 @@ export interface Memory {
   /** Allocated from the first update on. */
   held: Part[];
   /** In addition, during generation and during training; never both. */
-  writing: Part[];
+  generation: Part[];
   training: Part[];
   /** The maximum at any time. */
   peak: number;
@@ -68,10 +68,10 @@ export function memoryOf(
   const { kept, beyond } = caches(recipe, shape, work, size);
   const held = [...weightParts(recipe, shape, work, size, split), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
-    held.push({ name: "matrices packed for writing", bytes: packedBytes(recipe, shape, work) });
+    held.push({ name: "matrices packed for generation", bytes: packedBytes(recipe, shape, work) });
     held.push({ name: "Node and libtorch", bytes: processBytes });
   }
-  const writing = [
+  const generation = [
     { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
@@ -79,8 +79,8 @@ export function memoryOf(
     },
   ];
   const training = trainingParts(recipe, shape, work, size, device);
-  const peak = total(held) + Math.max(total(writing), total(training));
-  return { held, writing, training, peak };
+  const peak = total(held) + Math.max(total(generation), total(training));
+  return { held, generation, training, peak };
 }
 
 export function total(parts: readonly Part[]): number {
@@ -125,7 +125,9 @@ function weightParts(
   ];
 }
 
-/** Gradients that a rank holds: with sharding 2, a part of the layers', one layer's, and all others. */
+/**
+ * Gradients that a rank holds: with sharding 2, a part of the layers', one layer's, and all others.
+ */
 function gradientCount(
   shape: ModelShape,
   trained: number,
@@ -146,19 +148,19 @@ export function cacheBytesPerToken(shape: ModelShape, size: number): number {
 }
 
 /** Capacity of a sequence's KV cache in tokens: whole blocks for all tokens but the last. */
-export function cacheCapacity({ prompt, written }: Pick<Writing, "prompt" | "written">): number {
-  return Math.ceil(Math.max(prompt + 1, prompt + written - 1) / blockTokens) * blockTokens;
+export function cacheCapacity({ prompt, generated }: Pick<GenerationCall, "prompt" | "generated">): number {
+  return Math.ceil(Math.max(prompt + 1, prompt + generated - 1) / blockTokens) * blockTokens;
 }
 
 /**
  * For θ and θ̄: the part of `cacheBytes` that the largest call uses, and one text's excess over it.
  */
 function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number) {
-  const calls = allWriting(work);
-  const largest = (weights: Writing["weights"], bytes: (call: Writing) => number) =>
+  const calls = allGenerationCalls(work);
+  const largest = (weights: GenerationCall["weights"], bytes: (call: GenerationCall) => number) =>
     Math.max(0, ...calls.filter((call) => call.weights === weights).map(bytes));
-  const ofText = (call: Writing) => cacheCapacity(call) * cacheBytesPerToken(shape, size);
-  const kept = (weights: Writing["weights"]) =>
+  const ofText = (call: GenerationCall) => cacheCapacity(call) * cacheBytesPerToken(shape, size);
+  const kept = (weights: GenerationCall["weights"]) =>
     Math.min(
       learner.cacheBytes,
       largest(weights, (call) => call.texts * ofText(call)),
@@ -175,19 +177,24 @@ export function matrixBytes({ learner }: Recipe, shape: ModelShape): number {
 
 /** On a CPU, inference keeps a packed copy of the matrices of each weight set that generates. */
 function packedBytes(recipe: Recipe, shape: ModelShape, work: Work): number {
-  const sets = new Set(allWriting(work).map(({ weights }) => weights)).size;
+  const sets = new Set(allGenerationCalls(work).map(({ weights }) => weights)).size;
   // With an adapter, both weight sets share one model.
   return matrixBytes(recipe, shape) * (recipe.learner.adapter === undefined ? sets : Math.min(sets, 1));
 }
 
-/** Of a gated delta net, per layer and token: projections, output, and the state before each chunk of 64 tokens. */
+/**
+ * Of a gated delta net, per layer and token: projections, output, and the state before each chunk
+ * of 64 tokens.
+ */
 function deltaBytes({ delta }: ModelShape, size: number): number {
   if (delta === undefined) return 0;
   const { projected, values } = deltaWidths(delta);
   return size * (projected + values) + 4 * (values + (delta.keyDim * values) / 64);
 }
 
-/** Of a mixture of experts, per layer and token, beyond the layer's input and middle; as layerBytes. */
+/**
+ * Of a mixture of experts, per layer and token, beyond the layer's input and middle; as layerBytes.
+ */
 function expertBytes({ experts, hidden }: ModelShape, size: number) {
   if (experts === undefined) return { kept: 0, backward: 0 };
   const { count, perToken, intermediate } = experts;
@@ -195,7 +202,8 @@ function expertBytes({ experts, hidden }: ModelShape, size: number) {
   const routing = 4 * count + 28 * perToken;
   return {
     kept: size * 2 * perToken * intermediate + routing,
-    // Rows of the input, of their gradient and of the output's; of each expert, activations and gradients.
+    // Rows of the input, of their gradient and of the output's; of each expert, activations and
+    // gradients.
     backward: perToken * (size * (3 * hidden + 7 * intermediate) + 4 * intermediate) + 12 * count,
   };
 }

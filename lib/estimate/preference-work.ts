@@ -3,14 +3,14 @@
 import type { HopeConfig } from "../algorithms/hope.ts";
 import { shownSamples } from "../roles/hindsight-proposer.ts";
 import {
+  type GenerationCall,
+  generationCall,
   type Pass,
   pass,
   resting,
   type Texts,
   type Update,
   type Work,
-  type Writing,
-  writing,
 } from "./calls.ts";
 
 /** Both texts of each pair: gradients of θ, and the reference's log probabilities. */
@@ -22,8 +22,9 @@ export function preferencePasses(texts: Texts, size: number, prompt: number, sco
 }
 
 /**
- * lib/roles/hindsight-proposer.ts: what the policy writes for `count` proposals at each of `places`,
- * and summaries of `episodes`. A service or the environment's code costs the policy nothing.
+ * lib/roles/hindsight-proposer.ts: what the policy writes for `count` proposals at each of
+ * `places`, and summaries of `episodes`. A service or the environment's code costs the policy
+ * nothing.
  */
 function proposalCalls(
   config: HopeConfig,
@@ -31,31 +32,31 @@ function proposalCalls(
   episodes: number,
   places: number,
   count: number,
-): Writing[] {
+): GenerationCall[] {
   const { lengths, state } = texts;
   const { opening, action, observation, request, turns } = lengths;
   if (config.proposer === "different") {
     const asked = (1 + shownSamples) * action + request;
     return [
       // The samples of a place share its prompt.
-      writing(texts, "samples", "θ", state, state / shownSamples, { texts: shownSamples * places }),
-      writing(texts, "other actions", "θ", state + asked, asked / count, { texts: count * places }),
+      generationCall(texts, "samples", "θ", state, state / shownSamples, { texts: shownSamples * places }),
+      generationCall(texts, "other actions", "θ", state + asked, asked / count, { texts: count * places }),
     ];
   }
   if (config.proposer !== "policy") return [];
   if (!config.hindsight)
-    return [writing(texts, "samples", "θ", state, state / count, { texts: count * places })];
+    return [generationCall(texts, "samples", "θ", state, state / count, { texts: count * places })];
   const whole = opening + turns * (action + observation);
-  const summary = { texts: episodes, written: Math.min(config.maxSummaryTokens, 4 * lengths.critique) };
-  const list = { texts: places, written: Math.min(config.maxProposalTokens, 4 * lengths.critique) };
+  const summary = { texts: episodes, generated: Math.min(config.maxSummaryTokens, 4 * lengths.critique) };
+  const list = { texts: places, generated: Math.min(config.maxProposalTokens, 4 * lengths.critique) };
   return [
-    writing(texts, "summaries", "θ", whole, whole, summary),
-    writing(texts, "proposals", "θ", state + lengths.critique, state, list),
+    generationCall(texts, "summaries", "θ", whole, whole, summary),
+    generationCall(texts, "proposals", "θ", state + lengths.critique, state, list),
   ];
 }
 
 /** lib/algorithms/hope.ts: summaries, proposals, and branches played to their ends. */
-export function branchCalls(config: HopeConfig, texts: Texts, episodes: number): Writing[] {
+export function branchCalls(config: HopeConfig, texts: Texts, episodes: number): GenerationCall[] {
   const { lengths, state } = texts;
   const { opening, action, observation, turns } = lengths;
   const branched = Math.min(episodes, (episodes / config.episodesPerTask) * config.branchedEpisodes);
@@ -65,7 +66,7 @@ export function branchCalls(config: HopeConfig, texts: Texts, episodes: number):
   if (config.actor === "preference")
     calls.push(
       // A branch has half of the turns on average; each prompt is one turn longer.
-      writing(texts, "branches", "θ", state, opening / turns + action + observation, {
+      generationCall(texts, "branches", "θ", state, opening / turns + action + observation, {
         texts: places * config.proposalsPerTurn,
         times: turns / 2,
       }),
@@ -109,8 +110,8 @@ export function hopeUpdate(config: HopeConfig, texts: Texts, episodes: number): 
     // The reward model's reference is its best checkpoint so far.
     references: 1 + (rewardEvaluation.episodes > 0 && rewardEvaluation.every > 0 ? 1 : 0),
     rewardModels: 1,
-    writing: [
-      writing(texts, "candidates", "θ", state, state, { texts: candidates * batchSize }),
+    generation: [
+      generationCall(texts, "candidates", "θ", state, state, { texts: candidates * batchSize }),
       ...exploring,
     ],
     passes: [...preferencePasses(texts, 2 * batchSize, state, action), judged, reward],
@@ -132,7 +133,7 @@ function rewardMeasurement(
   const judged = pass(texts, "rewards", turns * count, texts.state, action, false);
   return {
     times: iterations * (every === 0 ? 1 : Math.ceil(rewardUpdates / every)),
-    writing: [writing(texts, "actions", "θ", texts.state, fresh, { texts: count, times: turns })],
+    generation: [generationCall(texts, "actions", "θ", texts.state, fresh, { texts: count, times: turns })],
     passes: [{ ...judged, scored: 0 }],
   };
 }

@@ -22,7 +22,10 @@ export interface ModelShape {
   qkvBias: boolean;
   outputBias: boolean;
   mlpBias: boolean;
-  /** Queries and keys are normalised: each head alone (Qwen3), or all heads of a token together (OLMo 3). */
+  /**
+   * Queries and keys are normalised: each head alone (Qwen3), or all heads of a token together
+   * (OLMo 3).
+   */
   qkNorm: boolean | "whole";
   /** Attention has a gate beside each query (Qwen3.5). */
   gatedAttention?: boolean;
@@ -286,7 +289,10 @@ function deltaOf(
 export function attentionLayers({ layers, delta }: ModelShape): number {
   return layers - (delta?.layers ?? 0);
 }
-/** Widths of a gated delta net: of its values, of its convolution, and of its whole input projection. */
+/**
+ * Widths of a gated delta net: of its values, of its convolution, and of its whole input
+ * projection.
+ */
 export function deltaWidths({ keyHeads, heads, keyDim, valueDim }: DeltaShape) {
   const values = heads * valueDim;
   const channels = 2 * keyHeads * keyDim + values;
@@ -334,7 +340,7 @@ export function activeLayerMatrices(shape: ModelShape): number {
   return allMatrices(shape, true) / shape.layers;
 }
 
-/** Parameters that one token uses: all, but of a mixture of experts only those of its own. */
+/** Parameters that one token uses: all, except those of experts that it does not use. */
 export function activeParameterCount(shape: ModelShape): number {
   return parameterCount(shape) - shape.layers * (layerMatrices(shape) - activeLayerMatrices(shape));
 }
@@ -360,8 +366,8 @@ export function parameterCount(shape: ModelShape): number {
 }
 
 /**
- * Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all that can be adapted, which
- * the matrices of experts cannot.
+ * Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all that
+ * can be adapted, which the matrices of experts cannot.
  */
 export function adapterCount(
   shape: ModelShape,

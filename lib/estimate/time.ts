@@ -15,17 +15,17 @@ import {
   parameterCount,
   queryWidth,
 } from "./shape.ts";
-import type { Pass, Work, Writing } from "./work.ts";
+import type { GenerationCall, Pass, Work } from "./work.ts";
 
 export interface Spending {
   /** Generated tokens; tokens read as prompts and by losses. */
-  written: number;
+  generated: number;
   read: number;
   /** Floating-point operations. */
   flops: number;
   /** Seconds, in order of execution. */
   playing: number;
-  writing: number;
+  generation: number;
   training: number;
 }
 
@@ -36,30 +36,30 @@ export interface Time {
 }
 
 export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device): Time {
-  const played = sum(work.playing.map((call) => writingCost(recipe, shape, call, device)));
-  const wrote = sum(work.writing.map((call) => writingCost(recipe, shape, call, device)));
+  const played = sum(work.playing.map((call) => generationCost(recipe, shape, call, device)));
+  const generation = sum(work.generation.map((call) => generationCost(recipe, shape, call, device)));
   const trained = sum(work.passes.map((pass) => passCost(recipe, shape, pass, device)));
   const moved = work.updates === 0 ? 0 : work.steps * bytesOfStep + work.averages * bytesOfAverage;
   const update = {
-    written: wrote.written,
-    read: wrote.read + trained.read,
-    flops: wrote.flops + trained.flops,
+    generated: generation.generated,
+    read: generation.read + trained.read,
+    flops: generation.flops + trained.flops,
     playing: 0,
-    writing: wrote.seconds,
+    generation: generation.seconds,
     training: trained.seconds + stepSeconds(recipe, shape, device, moved),
   };
   // An average iteration: not all have diagnostics.
   const { diagnosis } = work;
   const diagnosed = sum([
-    ...diagnosis.writing.map((call) => writingCost(recipe, shape, call, device)),
+    ...diagnosis.generation.map((call) => generationCost(recipe, shape, call, device)),
     ...(diagnosis.passes ?? []).map((one) => passCost(recipe, shape, one, device)),
   ]);
   const share = diagnosis.times / Math.max(1, work.iterations);
   const iteration = scaled(update, work.updates);
-  for (const key of ["written", "read", "flops"] as const)
+  for (const key of ["generated", "read", "flops"] as const)
     iteration[key] += played[key] + share * diagnosed[key];
   iteration.playing += played.seconds;
-  iteration.writing += share * diagnosed.seconds;
+  iteration.generation += share * diagnosed.seconds;
   const run = scaled(iteration, work.iterations);
   const warmed = passCost(recipe, shape, work.warmup.pass, device);
   const { steps } = work.warmup;
@@ -69,21 +69,21 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
   return { update, iteration, run };
 }
 
-export function seconds({ playing, writing, training }: Spending): number {
-  return playing + writing + training;
+export function seconds({ playing, generation, training }: Spending): number {
+  return playing + generation + training;
 }
 
 interface Cost {
-  written: number;
+  generated: number;
   read: number;
   flops: number;
   seconds: number;
 }
 
 function sum(costs: readonly Cost[]): Cost {
-  const total: Cost = { written: 0, read: 0, flops: 0, seconds: 0 };
+  const total: Cost = { generated: 0, read: 0, flops: 0, seconds: 0 };
   for (const cost of costs)
-    for (const key of ["written", "read", "flops", "seconds"] as const) total[key] += cost[key];
+    for (const key of ["generated", "read", "flops", "seconds"] as const) total[key] += cost[key];
   return total;
 }
 
@@ -111,26 +111,27 @@ function computeSeconds({ learner }: Recipe, device: Device, flops: number): num
   return flops / (device.flops[estimatedDtype(learner.dtype)] * device.reached.flops);
 }
 
-function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: Device): Cost {
-  const { texts, prompt, fresh, written, times } = call;
+function generationCost(recipe: Recipe, shape: ModelShape, call: GenerationCall, device: Device): Cost {
+  const { texts, prompt, fresh, generated, times } = call;
   const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const perToken = cacheBytesPerToken(shape, size);
-  // The KV cache finds earlier prompts again as far as it has room; as many texts decode together.
+  // The KV cache holds earlier prompts as far as it has room, which also limits how many texts
+  // decode together.
   const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));
   const turns = Math.min(texts, 1 / found);
   const read = texts * (fresh + (1 - found) * (prompt - fresh));
   const readFlops = read * forwardFlops(shape, prompt / 2);
-  const stepFlops = texts * (forwardFlops(shape, prompt + written / 2) + headFlops(shape));
-  const stepBytes = matrixBytes(recipe, shape) * turns + texts * (prompt + written / 2) * perToken;
+  const stepFlops = texts * (forwardFlops(shape, prompt + generated / 2) + headFlops(shape));
+  const stepBytes = matrixBytes(recipe, shape) * turns + texts * (prompt + generated / 2) * perToken;
   const step = Math.max(
     stepBytes / (device.bandwidth * device.reached.bandwidth),
     computeSeconds(recipe, device, stepFlops),
   );
   return {
-    written: times * texts * written,
+    generated: times * texts * generated,
     read: times * read,
-    flops: times * (readFlops + written * stepFlops),
-    seconds: times * (computeSeconds(recipe, device, readFlops) + written * step),
+    flops: times * (readFlops + generated * stepFlops),
+    seconds: times * (computeSeconds(recipe, device, readFlops) + generated * step),
   };
 }
 
@@ -141,7 +142,7 @@ function passCost(recipe: Recipe, shape: ModelShape, pass: Pass, device: Device)
   const body = tokens * forwardFlops(shape, tokens / 2) * times;
   const head = scored * headFlops(shape) * (backward ? 3 : 1);
   const flops = texts * (body + head);
-  return { written: 0, read: texts * tokens, flops, seconds: computeSeconds(recipe, device, flops) };
+  return { generated: 0, read: texts * tokens, flops, seconds: computeSeconds(recipe, device, flops) };
 }
 
 /**

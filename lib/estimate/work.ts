@@ -9,6 +9,8 @@ import type { SacConfig } from "../algorithms/sac.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
 import {
+  type GenerationCall,
+  generationCall,
   isAction,
   pass,
   resting,
@@ -16,13 +18,11 @@ import {
   type Texts,
   type Update,
   type Work,
-  type Writing,
-  writing,
 } from "./calls.ts";
 import { branchCalls, hopeUpdate, preferencePasses } from "./preference-work.ts";
 import type { ModelShape } from "./shape.ts";
 
-export type { Pass, TextLengths, Work, Writing } from "./calls.ts";
+export type { GenerationCall, Pass, TextLengths, Work } from "./calls.ts";
 
 /** Guesses for an instruct model of some billion parameters; `thought` for a reasoning model. */
 const guessed: TextLengths = {
@@ -36,10 +36,10 @@ const guessed: TextLengths = {
 };
 
 /**
- * What is known better. Openings and requests: measured with SmolLM2's tokenizer, for errands with
- * its model's own. `turns`: the environment's limit. twentyQuestions: actions and critiques of a
- * one-hour run (docs/experiments.md). tauBench: half of its observations are the records that its
- * retail tasks look up. math: solutions and thoughts are guessed to be longer.
+ * Known figures by environment. Openings and requests: measured with SmolLM2's tokenizer, for
+ * errands with its model's own. `turns`: the environment's limit. twentyQuestions: actions and
+ * critiques of a one-hour run (docs/experiments.md). tauBench: half of its observations are the
+ * records that its retail tasks look up. math: solutions and thoughts are guessed to be longer.
  */
 const assumed: Readonly<Record<string, Partial<TextLengths>>> = {
   twentyQuestions: { opening: 225, action: 40, observation: 10, critique: 50, turns: 20 },
@@ -101,7 +101,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     lengths,
     limits,
     playing: [
-      writing(texts, "actions", "θ", state, opening / turns + action + observation, {
+      generationCall(texts, "actions", "θ", state, opening / turns + action + observation, {
         texts: episodes,
         times: turns,
       }),
@@ -117,8 +117,8 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
 }
 
 /** The part of a text that stays in the history. */
-function answerTokens(written: number, { thought }: TextLengths): number {
-  return Math.max(0, written - thought);
+function answerTokens(generated: number, { thought }: TextLengths): number {
+  return Math.max(0, generated - thought);
 }
 
 function updateOf(recipe: Recipe, texts: Texts, episodes: number, tasks: number): Update {
@@ -183,9 +183,11 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const outcome = state + action + observation + rest + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
   const calls = bootstrapped ? futureCalls(config, texts, config.batchSize) : [];
-  calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
+  calls.push(generationCall(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
   if (config.reasoning)
-    calls.push(writing(texts, "corrected targets", "θ̄", backup + lengths.critique + request, request, batch));
+    calls.push(
+      generationCall(texts, "corrected targets", "θ̄", backup + lengths.critique + request, request, batch),
+    );
   calls.push(...refineCalls(config, texts, config.batchSize));
 
   const student = state + action + request;
@@ -203,37 +205,37 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
     steps: 2,
     moments: config.optimizerState === "separate" ? 2 : 1,
     averages: 1,
-    writing: calls,
+    generation: calls,
     passes,
     diagnosis: diagnosisOf(config, texts),
   };
 }
 
 /** lib/roles/futures.ts: d' of `count` transitions. */
-function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
+function futureCalls(config: NlacConfig, texts: Texts, count: number): GenerationCall[] {
   const { lengths, state } = texts;
   const { observation, request } = lengths;
   const action = answerTokens(lengths.action, lengths);
   const batch = { texts: count };
   const next = state + action + observation;
   if (config.bootstrap !== "successor")
-    return [writing(texts, "futures", "θ̄", next + request, next + request, batch)];
+    return [generationCall(texts, "futures", "θ̄", next + request, next + request, batch)];
   return [
-    writing(texts, "next actions", "θ̄", next, next, batch),
-    writing(texts, "futures", "θ̄", next + action + request, request, batch),
+    generationCall(texts, "next actions", "θ̄", next, next, batch),
+    generationCall(texts, "futures", "θ̄", next + action + request, request, batch),
   ];
 }
 
 /**
  * lib/roles/refinements.ts: for `count` states, attempts (unless stored), critiques, refinements.
  */
-function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
+function refineCalls(config: NlacConfig, texts: Texts, count: number): GenerationCall[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;
   const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: count };
-  const calls: Writing[] = [];
-  if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
+  const calls: GenerationCall[] = [];
+  if (config.attempt === "fresh") calls.push(generationCall(texts, "attempts", "θ", state, state, batch));
   let chain = state + action;
   // The part of (s, a) that no call with these weights has read.
   let unread = config.attempt === "fresh" ? 0 : chain;
@@ -242,21 +244,21 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
     const acted = state + action;
     if (futures > 0) {
       const each = { texts: count * futures };
-      calls.push(writing(texts, "futures", "θ", acted + request, unread + request, each));
+      calls.push(generationCall(texts, "futures", "θ", acted + request, unread + request, each));
       unread = futures * critique;
     }
     const asked = futures * critique + request;
-    calls.push(writing(texts, "critiques", "θ", acted + asked, unread + request, batch));
+    calls.push(generationCall(texts, "critiques", "θ", acted + asked, unread + request, batch));
     // The first critique stays in the refiner's conversation; later ones are read again there.
     chain += asked + critique + request;
     const fresh = round === 0 ? request : asked + critique + request;
-    calls.push(writing(texts, "refinements", "θ", chain, fresh, batch));
+    calls.push(generationCall(texts, "refinements", "θ", chain, fresh, batch));
     chain += action;
     unread = action;
   }
   if (config.reasoning)
     calls.push(
-      writing(texts, "corrected refinements", "θ", chain + lengths.thought + request, request, batch),
+      generationCall(texts, "corrected refinements", "θ", chain + lengths.thought + request, request, batch),
     );
   return calls;
 }
@@ -278,9 +280,9 @@ function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
     const turn = action + observation;
     const prompt = opening + ((2 * turns - 1) / 3) * turn;
     const going = { texts: count * branches, times: (turns - 1) / 2 };
-    if (branches > 0) calls.push(writing(texts, "actions", "θ", prompt, turn, going));
+    if (branches > 0) calls.push(generationCall(texts, "actions", "θ", prompt, turn, going));
   }
-  return { times: Math.ceil(config.iterations / every), writing: calls };
+  return { times: Math.ceil(config.iterations / every), generation: calls };
 }
 
 /** lib/algorithms/grpo.ts and ppo.ts: an episode is one text, scored once before the first step. */
@@ -325,8 +327,10 @@ function softQUpdate(config: SacConfig, texts: Texts): Update {
   };
 }
 
-/** lib/training/refine-groups.ts: critiques, refinements, and the episodes that continue from them. */
-function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): Writing[] {
+/**
+ * lib/training/refine-groups.ts: critiques, refinements, and the episodes that continue from them.
+ */
+function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): GenerationCall[] {
   const { episodesPerIteration, groupSize, refinedPerGroup, maxRestTokens } = config;
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
@@ -335,12 +339,12 @@ function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): Writing[] 
   const rest = Math.min(((turns - 1) / 2) * (action + observation), maxRestTokens);
   const asked = state + action + observation + rest + request;
   const calls = [
-    writing(texts, "critiques", "θ", asked, observation + rest + request, { texts: count }),
-    writing(texts, "refinements", "θ", asked + critique + request, request, { texts: count }),
+    generationCall(texts, "critiques", "θ", asked, observation + rest + request, { texts: count }),
+    generationCall(texts, "refinements", "θ", asked + critique + request, request, { texts: count }),
   ];
   if (turns > 1) {
     const going = { texts: count, times: (turns - 1) / 2 };
-    calls.push(writing(texts, "actions", "θ", state, action + observation, going));
+    calls.push(generationCall(texts, "actions", "θ", state, action + observation, going));
   }
   return calls;
 }
@@ -359,7 +363,7 @@ function archerUpdate(config: ArcherConfig, texts: Texts): Update {
     updates,
     steps: 1,
     moments: 2,
-    writing: [writing(texts, "attempts", "θ", state, state, { texts: batchSize })],
+    generation: [generationCall(texts, "attempts", "θ", state, state, { texts: batchSize })],
     passes: [
       pass(texts, "J_Q and J_V", ofCritic, state, action),
       pass(texts, "J_π", ofPolicy, state, action),
@@ -371,8 +375,8 @@ function archerUpdate(config: ArcherConfig, texts: Texts): Update {
 }
 
 /** All calls of a run. */
-export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
-  return [...playing, ...writing, ...diagnosis.writing];
+export function allGenerationCalls({ playing, generation, diagnosis }: Work): GenerationCall[] {
+  return [...playing, ...generation, ...diagnosis.generation];
 }
 
 /**
@@ -382,26 +386,26 @@ export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
  */
 export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShape): Work {
   const { limits } = work;
-  const stretch = (call: Writing): Writing => {
-    const written = isAction(call.what) ? limits.action : limits.critique;
-    return { ...call, prompt: Math.min(limits.prompt, maxPositions - written), written };
+  const stretch = (call: GenerationCall): GenerationCall => {
+    const generated = isAction(call.what) ? limits.action : limits.critique;
+    return { ...call, prompt: Math.min(limits.prompt, maxPositions - generated), generated };
   };
   const playing = work.playing.map(stretch);
   if (recipe.algorithm === "nlac") {
     const lengths = { ...work.lengths, thought: 0, action: limits.action, critique: limits.critique };
     const texts: Texts = { lengths, limits, state: limits.prompt, context: maxPositions };
-    const { writing, diagnosis, passes } =
+    const { generation, diagnosis, passes } =
       recipe.config.iterations === 0 ? resting : nlacUpdate(recipe.config, texts);
     // A prompt leaves room for the completion.
-    const within = (call: Writing): Writing => ({
+    const within = (call: GenerationCall): GenerationCall => ({
       ...call,
-      prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.written)),
+      prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.generated)),
     });
     return {
       ...work,
       playing,
-      writing: writing.map(within),
-      diagnosis: { ...diagnosis, writing: diagnosis.writing.map(within) },
+      generation: generation.map(within),
+      diagnosis: { ...diagnosis, generation: diagnosis.generation.map(within) },
       passes,
     };
   }
@@ -409,8 +413,8 @@ export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShap
   return {
     ...work,
     playing,
-    writing: work.writing.map(stretch),
-    diagnosis: { ...work.diagnosis, writing: work.diagnosis.writing.map(stretch) },
+    generation: work.generation.map(stretch),
+    diagnosis: { ...work.diagnosis, generation: work.diagnosis.generation.map(stretch) },
     passes: work.passes.map((part) => ({ ...part, tokens })),
   };
 }

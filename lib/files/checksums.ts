@@ -58,8 +58,8 @@ export async function requireChecksums(directory: string, code: ErrorCode): Prom
 }
 
 /**
- * One line per file that differs from checksums.json, is missing or is not listed. Throws ERR_IO for
- * a file that cannot be read: it may be whole.
+ * One line per file that differs from checksums.json, is missing or is not listed. Throws ERR_IO
+ * for a file that cannot be read: it may be whole.
  */
 export async function* checksumFaults(directory: string): AsyncGenerator<string> {
   const list = join(directory, checksumsName);

@@ -29,8 +29,9 @@ export function onDisk<T>(path: string, use: () => T): T {
 }
 
 /**
- * Creates a directory and its parents durably, unless it exists. Throws ERR_IO. Node's recursive mkdir never
- * returns for a path below a directory that refuses new entries with ENOENT, as /proc does.
+ * Creates a directory and its parents durably, unless it exists. Throws ERR_IO. Node's recursive
+ * mkdir never returns for a path below a directory that refuses new entries with ENOENT, as /proc
+ * does.
  */
 export function makeDirectory(path: string): void {
   const exists = () => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
@@ -74,7 +75,10 @@ export function requireEmpty(path: string, code: ErrorCode, advice: string): voi
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
 }
 
-/** A running hash: the part of Node's Hash that is used here, so that declarations need no Node types. */
+/**
+ * A running hash: the part of Node's Hash that is used here, so that declarations need no Node
+ * types.
+ */
 export interface RunningHash {
   update(data: Uint8Array): unknown;
   digest(encoding: "hex"): string;
@@ -149,7 +153,10 @@ export class AppendOnlyFile {
     this.#hash?.update(data);
   }
 
-  /** Throws if `path` is no longer this file, or if others have shortened it: what is appended would be lost. */
+  /**
+   * Throws if `path` is no longer this file, or if others have shortened it: what is appended would
+   * be lost.
+   */
   requireUnchanged(): void {
     const held = onDisk(this.path, () => fstatSync(this.#fd));
     const found = onDisk(this.path, () => statSync(this.path, { throwIfNoEntry: false }));
@@ -191,7 +198,10 @@ export class AppendOnlyFile {
     return this.#bytes;
   }
 
-  /** Flushes the file so far without holding the event loop, so that a later `sync` has little to do. */
+  /**
+   * Flushes the file so far without holding the event loop, so that a later `sync` has little to
+   * do.
+   */
   async syncInBackground(): Promise<void> {
     try {
       await promisify(fsync)(this.#fd);

@@ -5,8 +5,8 @@
  * succeeds. If the holder has ended, the lock is taken over: its file is replaced by renaming. Only
  * the process that holds `<lock>.<token of the ended holder>`, itself such a lock, may do that, and
  * it checks first that the ended holder's token is still in the file. So each lock has one
- * successor, however many processes try at once. Holders touch their locks every 10 seconds, because
- * the processes of other containers and machines cannot be checked.
+ * successor, however many processes try at once. Holders touch their locks every 10 seconds,
+ * because the processes of other containers and machines cannot be checked.
  */
 
 import { randomUUID } from "node:crypto";
@@ -146,7 +146,9 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
   }
 }
 
-/** Runs `change` if `path` still has `token`, or says who is changing it; one process at a time may. */
+/**
+ * Runs `change` if `path` still has `token`, or says who is changing it; one process at a time may.
+ */
 function replacing(path: string, token: string, change: () => void): "done" | "changed" | { holder: string } {
   const right = `${path}.${token}`;
   const taken = take(right, hasEnded);
@@ -161,7 +163,10 @@ function replacing(path: string, token: string, change: () => void): "done" | "c
   }
 }
 
-/** A holder in another container, perhaps one that was restarted, that has not touched its lock lately. */
+/**
+ * A holder in another container, perhaps one that was restarted, that has not touched its lock
+ * lately.
+ */
 function isSilent(path: string, holder: Holder): boolean {
   if (!isInOtherContainer(holder)) return false;
   const touched = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
@@ -177,7 +182,8 @@ function holding(path: string, token: string, staleMs: number): Lock {
       try {
         replacing(path, token, () => rmSync(path, { force: true }));
       } catch {
-        // Perhaps without space for the second lock. A takeover needs an ended holder; this one runs.
+        // Perhaps without space for the second lock. A takeover needs an ended holder; this one
+        // runs.
         removeOwn(path, token);
       }
     },

@@ -111,7 +111,9 @@ export class RecordWriter {
     return this.#file.bytes;
   }
 
-  /** Closes the file. A replacement in progress ends with ERR_ABORTED and leaves the file as it was. */
+  /**
+   * Closes the file. A replacement in progress ends with ERR_ABORTED and leaves the file as it was.
+   */
   close(): void {
     this.#closed = true;
     this.#file.close();
@@ -264,8 +266,8 @@ function beginsAsRecord(line: Buffer): boolean {
 }
 
 /**
- * The record of a line, given without its line break. The checksum is verified on bytes, before they
- * are decoded. Throws ERR_RUN that names `where`.
+ * The record of a line, given without its line break. The checksum is verified on bytes, before
+ * they are decoded. Throws ERR_RUN that names `where`.
  */
 export function parseLine(line: Buffer, where: string): unknown {
   const record = line.subarray(openingBytes, -1);

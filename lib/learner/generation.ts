@@ -1,4 +1,7 @@
-/** `Learner.generate`: checks requests, hands them to the core, and turns its results into completions. */
+/**
+ * `Learner.generate`: checks requests, hands them to the core, and turns its results into
+ * completions.
+ */
 
 import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
@@ -28,7 +31,10 @@ interface Owner {
   needTokenizer(): Tokenizer;
 }
 
-/** What requests of a call share, by identity: it is checked and converted once. */
+/**
+ * Values that several requests of a call share (the same object): each is checked and converted
+ * once.
+ */
 interface SharedParts {
   ids: Map<readonly number[], Int32Array>;
   grammars: Map<Grammar, string>;
@@ -47,7 +53,7 @@ export class Generator {
   readonly #native: NativeLearner;
   readonly #maxQueued: number;
   #requests: number;
-  #unfinished = 0; // requests of `generate` calls
+  #unfinished = 0; // number of requests in `generate` calls
   #tokenBytesGiven = false;
 
   constructor(owner: Owner, native: NativeLearner, maxQueued: number, requests: number) {
@@ -57,7 +63,7 @@ export class Generator {
     this.#requests = requests;
   }
 
-  /** Requests that were given a seed of the learner's. */
+  /** Number of requests that have used a seed derived from the learner's. */
   get requests(): number {
     return this.#requests;
   }
@@ -96,7 +102,7 @@ export class Generator {
         try {
           onToken!(members[member]!.index, token);
         } catch (error) {
-          failure = error ?? new NlacError("ERR_VALUE", "onToken threw nothing that could be passed on.");
+          failure = error ?? new NlacError("ERR_VALUE", "onToken threw undefined.");
           cancel();
         }
       };
@@ -131,7 +137,7 @@ export class Generator {
     return generations;
   }
 
-  /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
+  /** Checks all requests before it assigns seeds, so that a refused call changes nothing. */
   #prepare(requests: readonly GenerateRequest[]) {
     checkArray(requests, "requests");
     for (const [i, request] of requests.entries()) checkObject(request, `requests[${i}]`);
@@ -203,10 +209,10 @@ export class Generator {
     if (this.#tokenBytesGiven) return;
     const tokenizer = this.#owner.needTokenizer();
     const bytes = tokenizer.tokenBytes();
-    // The model may have more rows than the tokenizer has tokens: those have no text.
+    // The model may have more rows than the tokenizer has tokens; the others have no text.
     while (bytes.length < this.#owner.info.vocabSize) bytes.push(new Uint8Array());
-    // Control characters other than line breaks get no text either: the grammar library would allow them in JSON
-    // strings with a maxLength.
+    // Control characters other than line breaks get no text either: the grammar library would allow
+    // them in JSON strings with a maxLength.
     const controls = bytes.flatMap((text, id) =>
       tokenizer.specialIds.has(id) || text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
         ? [id]

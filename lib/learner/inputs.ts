@@ -1,4 +1,7 @@
-/** Checks of the texts that a learner's calls take, and their form for the addon. `where` names one in errors. */
+/**
+ * Checks the texts that a learner's calls take, and converts them for the addon. `where` names a
+ * text in errors.
+ */
 
 import { NlacError } from "../base/errors.ts";
 import { checkBoolean, checkNumber, shown } from "../base/validation.ts";
@@ -28,7 +31,7 @@ import type {
 import { checkPreferenceLoss } from "../ops/options.ts";
 import { nativeOf } from "../ops/tensor.ts";
 
-/** What bounds a learner's inputs. */
+/** Limits of a learner's inputs. */
 export interface Limits {
   readonly vocabSize: number;
   readonly maxPositions: number;
@@ -183,7 +186,7 @@ export function softQOptions(options: SoftQOptions): NativeSoftQOptions {
   };
 }
 
-/** Ids of the vocabulary, or none. */
+/** Ids of the vocabulary; may be empty. */
 export function checkIdList(
   values: readonly number[] | undefined,
   where: string,
@@ -192,7 +195,7 @@ export function checkIdList(
   return values === undefined || values.length === 0 ? new Int32Array() : checkIds(values, where, limits);
 }
 
-/** At least one id of the vocabulary, and no more than the context holds. */
+/** One or more ids of the vocabulary, at most as many as fit into the context. */
 export function checkIds(values: readonly number[], where: string, limits: Limits): Int32Array {
   if (!Array.isArray(values) && !((values as unknown) instanceof Int32Array)) {
     throw new NlacError("ERR_VALUE", `${where} must be an array of token ids; it is ${shown(values)}.`);

@@ -1,6 +1,7 @@
 /**
- * The learner: a language model with its EMA, gradients and optimizer, all of which live in C++ on one thread. A call
- * is checked here, queued there, and runs after the calls before it; the event loop is never blocked.
+ * The learner: a language model with its EMA, gradients and optimizer, all of which live in C++ on
+ * one thread. A call is checked here, queued there, and runs after the calls before it; the event
+ * loop is never blocked.
  */
 
 import type { LearnerDType } from "../base/dtype.ts";
@@ -69,9 +70,10 @@ import { ModelText } from "./text.ts";
 const scorers = [...weightSets, "reference"] as const;
 
 /**
- * A language model that learns. Calls run one after another in the order they were made, except neighbouring
- * `generate` calls, which run together; every promise settles. Arguments are rejected with ERR_VALUE before anything
- * is computed. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`.
+ * A language model that learns. Calls run one after another in the order in which they were made;
+ * adjacent `generate` calls run together. Every promise settles. Invalid arguments are rejected
+ * before anything is computed, with an ERR_VALUE that names them. Any call may reject with
+ * ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`.
  */
 export class Learner extends ModelText implements PreferenceModel, RewardModel, SoftQModel, AsyncDisposable {
   readonly device: string;
@@ -105,8 +107,8 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * Loads a model of one of the supported families (docs/models.md).
    *
    * @param model a known name ("SmolLM2-135M-Instruct"), a Hugging Face directory, or a .gguf file
-   * @throws NlacError ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_DOWNLOAD, ERR_CONFIG for a bad option,
-   *   ERR_DEVICE, ERR_LIBTORCH_NOT_FOUND, ERR_ADDON_NOT_FOUND, ERR_OUT_OF_MEMORY
+   * @throws NlacError ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_DOWNLOAD, ERR_CONFIG for a bad
+   *   option, ERR_DEVICE, ERR_LIBTORCH_NOT_FOUND, ERR_ADDON_NOT_FOUND, ERR_OUT_OF_MEMORY
    */
   static async load(model: string, options: LearnerOptions = {}): Promise<Learner> {
     return Learner.#open(await fromModel(model, options));
@@ -116,19 +118,23 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * A model with random weights (normal, standard deviation 0.02), to train from scratch.
    *
    * @param config a Hugging Face config.json, as an object or as text
-   * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; see `load` for the others
+   * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; see `load` for the
+   *   others
    */
   static async create(config: object | string, options: CreateOptions = {}): Promise<Learner> {
     return Learner.#open(fromConfig(config, options));
   }
 
   /**
-   * Goes on from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and the random sequence.
+   * Continues from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and
+   * the random sequence.
    *
-   * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
-   *   the saved one, and so do `heads` and `adapter`, which cannot be others
-   * @throws NlacError ERR_CHECKPOINT, naming the file, for a directory that is missing something, damaged, or not a
-   *   checkpoint, and where the model that an adapter belongs to is not found, also at `base`, or is another; ERR_CONFIG
+   * @param options `device`, `dtype` and similar options may differ from those of the saved
+   *   learner. `seed`, `heads` and `adapter` default to the saved ones; `heads` and `adapter`
+   *   cannot be changed
+   * @throws NlacError ERR_CHECKPOINT that names the file, for a directory that is incomplete,
+   *   damaged or not a checkpoint, and if the adapter's model is found neither where it was nor at
+   *   `base`, or is another model; ERR_CONFIG
    */
   static async resume(directory: string, options: ResumeOptions = {}): Promise<Learner> {
     return Learner.#open(await fromCheckpoint(directory, options));
@@ -150,26 +156,30 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     }
   }
 
-  // --- inference -------------------------------------------------------------------------------------------
+  // --- inference -------------------------------------------------------------------------------
 
   /**
-   * Samples texts, all requests at once, and those of other calls beside them: requests join the running ones in the
-   * order they came, as memory allows. Calls made before a step, or any other change of the weights, see the
-   * weights before it, those after it the weights after it. On a CPU a text is the same to the last bit whatever
-   * else is generated meanwhile. A text ends with one of the model's end-of-turn ids or of
-   * `stopTokenIds`, before one of the `stop` strings, where its grammar has nothing more, or at `maxNewTokens` or the
-   * context's end.
+   * Samples completions. All requests run at once, together with those of other calls: a request
+   * joins the running ones as soon as there is memory for it, in the order of arrival. Calls made
+   * before a step, or before any other change of the weights, use the weights before it. On a CPU a
+   * completion has the same bits whatever else is generated at the same time. A completion ends
+   * with one of the model's end-of-turn ids or of `stopTokenIds`, before one of the `stop` strings,
+   * at the end of its grammar, at `maxNewTokens`, or at the context's end.
    *
    * @param requests `tokens`: [time] ids, or `messages`
-   * @returns one a request, in order; `logProbs`: [new tokens], nats
-   * @throws NlacError ERR_VALUE naming the request, also for a grammar that cannot be compiled, ERR_TOKENIZER, ERR_NOT_FINITE for a broken model,
-   *   ERR_ABORTED once the signal fired, within one step's time, ERR_BUSY with `wait: false`
+   * @returns one per request, in order; `logProbs`: [new tokens], nats
+   * @throws NlacError ERR_VALUE that names the request, also for a grammar that cannot be compiled;
+   *   ERR_TOKENIZER; ERR_NOT_FINITE for a broken model; ERR_ABORTED within one token's time after
+   *   the signal fires; ERR_BUSY with `wait: false`
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     return this.#generator.generate(requests, options);
   }
 
-  /** The requests with prompts as ids and with the seeds that `generate` would give them. Throws as `generate`. */
+  /**
+   * The requests with prompts as ids and with the seeds that `generate` would give them. Throws as
+   * `generate`.
+   */
   prepareRequests(requests: readonly GenerateRequest[]): GenerateRequest[] {
     return this.#generator.prepared(requests);
   }
@@ -177,10 +187,10 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   /**
    * Log probabilities of responses after their prompts, in nats.
    *
-   * @param options.weights "online" is θ, "target" θ̄, "reference" what `keepReference` kept
+   * @param options.weights "online" is θ, "target" θ̄, "reference" is what `keepReference` stored
    * @param options.temperature of the softmax; default 1
    * @returns per text [response tokens], 0 where the text's weight is 0
-   * @throws NlacError ERR_VALUE naming the text, or when there is no reference
+   * @throws NlacError ERR_VALUE if there is no reference
    */
   async logProbs(
     texts: readonly ScoredText[],
@@ -196,7 +206,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * Values of the states before each token of the responses, by the value head of θ, in float32.
    *
    * @returns per text [response tokens], 0 where the text's weight is 0
-   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
+   * @throws NlacError ERR_CONFIG for a learner without a value head
    */
   async values(texts: readonly ScoredText[]): Promise<Float32Array[]> {
     const scored = scoredTexts(texts, this.info);
@@ -208,7 +218,6 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    *
    * @param sequences [time] ids each
    * @returns per sequence [time × vocab], row-major
-   * @throws NlacError ERR_VALUE naming the sequence
    */
   async logits(
     sequences: readonly (readonly number[])[],
@@ -220,14 +229,13 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#run(() => this.#native.logits(ids, which));
   }
 
-  // --- training --------------------------------------------------------------------------------------------
+  // --- training --------------------------------------------------------------------------------
 
   /**
-   * Negative log likelihood of responses, -log p_θ(y_t | prompt, y_<t). The gradient of Σ weight·loss over all
-   * tokens adds to what is there until `step`.
+   * Negative log likelihood of responses, -log p_θ(y_t | prompt, y_<t). Accumulates the gradient of
+   * Σ weight·loss over all tokens until `step`.
    *
    * @returns unweighted losses per text, [response tokens], nats; 0 where the weight is 0
-   * @throws NlacError ERR_VALUE naming the text
    */
   async tokenNll(
     texts: readonly ScoredText[],
@@ -238,16 +246,15 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * KL(p_θ̄(· | teacher, y_<t) ‖ p_θ(· | student, y_<t)) per token of the response: L1 of the method (NLAC, the
-   * language Bellman backup's loss). The gradient reaches θ only and adds up until `step`.
+   * KL(p_θ̄(· | teacher, y_<t) ‖ p_θ(· | student, y_<t)) per token of the response: NLAC's L1.
+   * Accumulates the gradient of θ until `step`.
    *
-   * @param options.divergence in place of that KL another one of the two distributions; see `Divergence`
-   * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or "sampled": the
-   *   cross entropy of the response's own tokens
-   * @param options.detail also returns both models' log probabilities, and so many of their most probable tokens, from
-   *   the same logits. With the support "sampled" θ̄ is computed for it
+   * @param options.divergence another divergence of the two distributions instead; see `Divergence`
+   * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or
+   *   "sampled": the cross entropy of the response's own tokens
+   * @param options.detail also returns both models' log probabilities and this number of their most
+   *   probable tokens, from the same logits. With the support "sampled", θ̄ is then computed too
    * @returns unweighted losses per text, [response tokens], nats; 0 where the weight is 0
-   * @throws NlacError ERR_VALUE naming the text
    */
   async tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
   async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
@@ -266,13 +273,14 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * The clipped surrogate of PPO (Schulman et al., "Proximal policy optimization algorithms", 2017, equation 7) with
-   * GRPO's estimate of the KL to a reference (Shao et al., "DeepSeekMath", 2024, equation 4), and the value head's
-   * loss, in one forward and backward pass. The gradient of Σ weight·loss adds to what is there until `step`.
+   * The clipped surrogate of PPO (Schulman et al., "Proximal policy optimization algorithms", 2017,
+   * equation 7) with GRPO's estimate of the KL to a reference (Shao et al., "DeepSeekMath", 2024,
+   * equation 4), and the value head's loss, in one forward and backward pass. Accumulates the
+   * gradient of Σ weight·loss until `step`.
    *
-   * @param texts lists of [response tokens]; what they hold where the weight is 0 is not looked at
+   * @param texts lists of [response tokens]; entries of tokens of weight 0 are not read
    * @returns per text lists of [response tokens], 0 where the weight is 0
-   * @throws NlacError ERR_VALUE naming the text and the list, ERR_CONFIG for `value` without a value head
+   * @throws NlacError ERR_CONFIG for `value` without a value head
    */
   async tokenSurrogate(
     texts: readonly SurrogateText[],
@@ -284,11 +292,11 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * The loss of preference pairs: DPO, or another of `PreferenceLoss`. Both responses of a pair are in one micro
-   * batch, which may therefore exceed `microBatchTokens`. The gradient of Σ weight·loss over pairs adds to what is
-   * there until `step`.
+   * The loss of preference pairs: DPO, or another of `PreferenceLoss`. Both responses of a pair are
+   * in one micro-batch, which may therefore exceed `microBatchTokens`. Accumulates the gradient of
+   * Σ weight·loss over pairs until `step`.
    *
-   * @throws NlacError ERR_VALUE naming the pair; also for a response without a token of weight 1
+   * @throws NlacError ERR_VALUE also for a response without a token of weight 1
    */
   async tokenPreference(
     pairs: readonly PreferencePair[],
@@ -299,25 +307,11 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#run(() => this.#native.tokenPreference(native, settings));
   }
 
-  /**
-   * Probabilities that responses are good: σ(v · h), v the weight of θ's value head, h the hidden state at the
-   * response's last token.
-   *
-   * @returns [texts]
-   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
-   */
   async rewards(texts: readonly RewardText[]): Promise<Float32Array> {
     const native = rewardTexts(texts, this.info);
     return this.#run(() => this.#native.rewards(native));
   }
 
-  /**
-   * Binary cross entropy of `rewards` with the labels (HOPE, equation 1). The gradient of Σ weight·loss adds to what
-   * is there until `step`.
-   *
-   * @returns [texts], nats, unweighted; 0 where the weight is 0
-   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
-   */
   async rewardLoss(
     texts: readonly JudgedText[],
     options: { withGradient?: boolean | undefined } = {},
@@ -327,15 +321,14 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * Soft actor-critic on the tokens of episodes (Haarnoja et al., 2018). An action's target is
-   * y = r + γ·V̄(s'), V̄(s) = E_{a~π}[min(Q̄1, Q̄2) - α log π] under θ̄ and the policy π of θ; a text's last action has
-   * y = r. The gradient of Σ weight·(qCoefficient·(½(Q1 - y)² + ½(Q2 - y)²) + policyCoefficient·KL(π ‖
-   * softmax(min(Q1, Q2) / α))) over all actions adds to what is there until `step`; none flows through y, nor from
-   * the KL into Q.
+   * Soft actor-critic on the tokens of episodes (Haarnoja et al., 2018); algorithms/sac.ts has the
+   * targets and losses. Accumulates the gradient of Σ weight·(qCoefficient·L_Q +
+   * policyCoefficient·L_π) until `step`. No gradient flows through the targets, and none from L_π
+   * into Q.
    *
    * @param texts episodes; a token whose weight is not 0 is an action. `rewards`: [response tokens]
-   * @returns per text lists of [response tokens], 0 where no action is
-   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without Q heads
+   * @returns per text lists of [response tokens], 0 at tokens that are no actions
+   * @throws NlacError ERR_CONFIG for a learner without Q heads
    */
   async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
     const episodes = softQTexts(texts, this.info);
@@ -343,20 +336,16 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#run(() => this.#native.softQ(episodes, native));
   }
 
-  /**
-   * The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: softmax(min(Q1, Q2) / α) is the policy. For
-   * when other losses, a warm-up's say, have moved it since the heads were made.
-   * @throws NlacError ERR_CONFIG for a learner without Q heads
-   */
   async resetQHeads(): Promise<void> {
     return this.#run(() => this.#native.resetQHeads());
   }
 
   /**
-   * One AdamW step (Loshchilov and Hutter, 2019) on the gradients added up, which are then zero again, also
-   * when the step is skipped because one is not finite.
+   * One AdamW step (Loshchilov and Hutter, 2019) on the accumulated gradients. They are zero
+   * afterwards, also if the step is skipped because a gradient is not finite.
    *
-   * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 when an earlier step has moved θ and there is no θ̄
+   * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 if an earlier step has changed θ
+   *   and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
     const native = { ...checkAdamWOptions(options), moments: options.moments ?? "" };
@@ -378,31 +367,36 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * θ̄ ← τ·θ + (1 - τ)·θ̄, in float32. θ̄ is made, equal to θ, by its first use: here, or wherever `weights` is
-   * "target" or `tokenKl` needs a teacher. That must come before the first step. Later only a τ of 1 makes it.
+   * θ̄ ← τ·θ + (1 - τ)·θ̄, in float32. The first use creates θ̄ as a copy of θ: this call,
+   * `weights: "target"`, or `tokenKl`. It must come before the first step; later, only τ = 1
+   * creates θ̄.
    * @param targetRate τ, in [0, 1]
-   * @throws NlacError ERR_VALUE, also for a τ below 1 when θ has moved and there is no θ̄
+   * @throws NlacError ERR_VALUE, also for a τ below 1 if a step has changed θ and there is no θ̄
    */
   async updateTarget(targetRate: number): Promise<void> {
     checkNumber(targetRate, "targetRate", 0, 1);
     return this.#run(() => this.#native.updateTarget(targetRate));
   }
 
-  /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. Throws ERR_VALUE when θ has moved and there is no θ̄. */
+  /**
+   * ‖θ̄ - θ‖ / ‖θ‖ over the trained parameters. Throws ERR_VALUE if a step has changed θ and there
+   * is no θ̄.
+   */
   async targetDistance(): Promise<number> {
     return this.#run(() => this.#native.targetDistance());
   }
 
   /**
-   * Keeps θ as it now is, in the learner's dtype, as the reference of `logProbs`, in place of an earlier one. Saved.
+   * Stores a copy of θ, in the learner's dtype, as the reference of `logProbs`. It replaces an
+   * earlier one, and `save` includes it.
    */
   async keepReference(): Promise<void> {
     return this.#run(() => this.#native.keepReference());
   }
 
   /**
-   * θ ← the reference, with the precision of the learner's dtype, so that training starts again there. Drops pending
-   * gradients; moments stay.
+   * θ ← the reference, with the precision of the learner's dtype. Drops pending gradients; moments
+   * stay.
    *
    * @throws NlacError ERR_VALUE if there is no reference
    */
@@ -410,12 +404,13 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#run(() => this.#native.restoreReference());
   }
 
-  // --- keeping it ------------------------------------------------------------------------------------------
+  // --- saving ----------------------------------------------------------------------------------
 
   /**
-   * Writes everything that `resume` needs into `directory`, which is made if it does not exist; the calls
-   * before this one are in it. Each file is replaced as a whole; checksums.json is written last. With an adapter the
-   * loaded model is not among them: `resume` looks for it under the name or path that `load` was given.
+   * Writes everything that `resume` needs into `directory`, which is created if necessary. The
+   * checkpoint contains the effects of all earlier calls. Each file is replaced as a whole;
+   * checksums.json is written last. With an adapter, the loaded model is not saved: `resume` looks
+   * for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO
    */
@@ -432,8 +427,9 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * Writes θ without its heads as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
-   * tokenizer.json, and tokenizer_config.json with the chat template. An adapter is merged into its projections.
+   * Writes θ without its heads as a directory that transformers loads: config.json,
+   * model.safetensors in the learner's dtype, tokenizer.json, and tokenizer_config.json with the
+   * chat template. An adapter is merged into its projections.
    *
    * @throws NlacError ERR_IO
    */
@@ -444,9 +440,9 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * Writes the reward model as a sequence classifier of transformers with one label: its logit is the one whose σ
-   * `rewards` returns. The padding token is one that ends no turn, in the tokenizer's configuration too, because the
-   * classifier takes the last token that is not padding.
+   * Writes the reward model as a sequence classifier of transformers with one label: `rewards`
+   * returns σ of its logit. The padding token, also in the tokenizer's configuration, is one that
+   * ends no turn, because the classifier reads the last token that is not padding.
    *
    * @throws NlacError ERR_CONFIG for a learner without a value head, ERR_IO
    */
@@ -463,7 +459,8 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * Writes the adapter alone as peft loads it: adapter_model.safetensors, in float32, and adapter_config.json.
+   * Writes the adapter in peft's format: adapter_model.safetensors, in float32, and
+   * adapter_config.json.
    *
    * @throws NlacError ERR_VALUE for a learner without an adapter, ERR_IO
    */
@@ -478,7 +475,8 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
-   * Lets what has begun finish, rejects calls queued with ERR_DISPOSED and frees everything. May be called again.
+   * Finishes the running call, rejects queued calls with ERR_DISPOSED, and frees all memory. May be
+   * called more than once.
    */
   async dispose(): Promise<void> {
     return this.#run(() => this.#native.dispose());
@@ -488,7 +486,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     await this.dispose();
   }
 
-  // --- helpers ---------------------------------------------------------------------------------------------
+  // --- helpers ---------------------------------------------------------------------------------
 
   async #run<T>(call: () => Promise<T>): Promise<T> {
     try {

@@ -1,6 +1,6 @@
 /**
- * The options of a learner. Everything that takes or checks them reads these schemas: `Learner`, a recipe's
- * `learner`, local services and the command line.
+ * The options of a learner. Everything that takes or checks them reads these schemas: `Learner`, a
+ * recipe's `learner`, local services and the command line.
  */
 
 import { z } from "zod";
@@ -10,8 +10,8 @@ import type { NativeRanks } from "../native/addon.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 
 /**
- * The projections of a layer, by their Hugging Face names, in the order in which a layer computes them; then those of
- * a gated delta net.
+ * Hugging Face's names of a layer's projections, in the order in which a layer computes them, then
+ * those of a gated delta net.
  */
 export const projections = [
   "q_proj",
@@ -33,13 +33,17 @@ const adapterOptions = z.strictObject({
   rank: z.int().min(1),
   /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
   alpha: z.number().positive(),
-  /** The projections that get an adapter. Default: all that the model has. Matrices of experts cannot get one. */
+  /**
+   * The projections that get an adapter. Default: all that the model has. Matrices of experts
+   * cannot get one.
+   */
   targets: z.array(z.enum(projections)).min(1).readonly().optional(),
 });
 
 /**
- * Low-rank adapters (LoRA; Hu et al., 2021): a projection's W [out, in] is frozen and computes
- * W x + (alpha / rank) · B A x. Only A [rank, in] and B [out, rank] are trained; B is initialized with zeros.
+ * Low-rank adapters (LoRA; Hu et al., 2021): a projection's W [out, in] is frozen and computes W x
+ * + (alpha / rank) · B A x. Only A [rank, in] and B [out, rank] are trained; B is initialized with
+ * zeros.
  */
 export type AdapterOptions = z.input<typeof adapterOptions>;
 
@@ -48,42 +52,46 @@ export const recipeFields = {
   /** "cpu", "cuda" or "cuda:N". Default "cpu". */
   device: z.string().default("cpu"),
   /**
-   * Type of the computation; parameters, moments and gradients are float32. "auto" is the faster type on the device:
-   * bfloat16, or float32 on a CPU without AVX2. A run records what "auto" was. Default "auto".
+   * Type of the computation; parameters, moments and gradients are float32. "auto" is the faster
+   * type on the device: bfloat16, or float32 on a CPU without AVX2. A run records what "auto" was.
+   * Default "auto".
    */
   dtype: z.enum(dtypeOptions).default("auto"),
   /**
-   * Generates with weights rounded to int8: faster for a few requests at once, slower for dozens, and slightly less
-   * accurate (docs/decisions/0014). Completions, `logProbs` and `hidden` are the rounded model's; all other calls use
-   * the exact weights. CPU only. Default false.
+   * Generates with weights rounded to int8: faster for a few requests at once, slower for dozens,
+   * and slightly less accurate (docs/decisions/0014). Completions, `logProbs` and `hidden` are the
+   * rounded model's; all other calls use the exact weights. CPU only. Default false.
    */
   int8Generation: z.boolean().default(false),
   /** Recomputes activations in the backward pass: less memory, a third more time. Default false. */
   gradientCheckpointing: z.boolean().default(false),
   /**
-   * Coefficient of the load-balance loss of a mixture of experts, as transformers computes it; "model" takes the model's
-   * own (`router_aux_loss_coef`). Each loss adds the gradient of its micro batches' load-balance losses, each times the
-   * sum of its tokens' absolute weights. Models without experts ignore it. Default: no such loss.
+   * Coefficient of the load-balance loss of a mixture of experts, as transformers computes it;
+   * "model" takes the model's own (`router_aux_loss_coef`). Each loss adds the gradient of its
+   * micro-batches' load-balance losses, each times the sum of its tokens' absolute weights. Models
+   * without experts ignore it. Default: no such loss.
    */
   expertBalance: z.union([z.literal("model"), z.number().min(0)]).optional(),
   /** Packed tokens of one forward and backward pass. Default 2048. */
   microBatchTokens: z.int().min(1).default(2048),
   /**
-   * Bytes of the KV cache in generation, for running requests and for finished ones that may be continued, for θ and θ̄
-   * each. Requests that do not fit wait; a single request may take more. Default 2 GiB.
+   * Bytes of the KV cache in generation, for running requests and for finished ones that may be
+   * continued, for θ and θ̄ each. Requests that do not fit wait; a single request may take more.
+   * Default 2 GiB.
    */
   cacheBytes: z
     .int()
     .min(0)
     .default(2 ** 31),
   /**
-   * Trains low-rank adapters (LoRA) on a frozen model, which is held once, in `dtype`, for θ and θ̄ together. Default:
-   * all parameters are trained.
+   * Trains low-rank adapters (LoRA) on a frozen model, which is held once, in `dtype`, for θ and θ̄
+   * together. Default: all parameters are trained.
    */
   adapter: adapterOptions.optional(),
   /**
-   * What each rank of a distributed training holds a part of instead of all: 1, θ's float32 copy, AdamW's moments and
-   * θ̄'s float32 copy; 2, the layers' gradients too. Ignored without ranks (docs/scaling.md). Default "none".
+   * What each rank of a distributed training holds a part of instead of all: 1, θ's float32 copy,
+   * AdamW's moments and θ̄'s float32 copy; 2, the layers' gradients too. Ignored without ranks
+   * (docs/scaling.md). Default "none".
    */
   sharding: z.union([z.literal("none"), z.literal(1), z.literal(2)]).default("none"),
 };
@@ -99,14 +107,21 @@ const learnerOptions = withChecks(
     ...recipeFields,
     /** Seeds every completion that is generated without a seed. Default 0. */
     seed: z.int().min(0).default(0),
-    /** Unfinished requests of all `generate` calls; with `wait: false` a call that exceeds it fails. Default 1024. */
+    /**
+     * Unfinished requests of all `generate` calls; with `wait: false` a call that exceeds it fails.
+     * Default 1024.
+     */
     maxQueued: z.int().min(1).default(1024),
-    /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the number of cores. */
+    /**
+     * Threads of one operation, for the whole process. Default: NLAC_THREADS, or the number of
+     * cores.
+     */
     threads: z.int().min(1).max(4096).optional(),
     /**
-     * What is trained besides the model: "value" adds a value head, initialized with zeros; "q" adds twin soft Q heads,
-     * each as large as the vocabulary matrix, initialized from the policy. Default: none, or on `resume` what was
-     * saved. `load` finds heads that `save` wrote into the directory.
+     * What is trained besides the model: "value" adds a value head, initialized with zeros; "q"
+     * adds twin soft Q heads, each as large as the vocabulary matrix, initialized from the policy.
+     * Default: none, or on `resume` what was saved. `load` finds heads that `save` wrote into the
+     * directory.
      */
     heads: z.enum(["none", "value", "q"]).optional(),
     /** The ranks that train together, for `DistributedLearner`. Default: none. */
@@ -128,7 +143,10 @@ export interface CreateOptions extends LearnerOptions {
 }
 
 export interface ResumeOptions extends LearnerOptions {
-  /** A second place, as `load` takes it, to look for an adapter's model if it is not where `load` found it. */
+  /**
+   * A second place, as `load` takes it, to look for an adapter's model if it is not where `load`
+   * found it.
+   */
   base?: string | undefined;
   /** Whether to compare the files with their checksums first. Default true. */
   verify?: boolean | undefined;

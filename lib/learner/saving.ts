@@ -1,4 +1,4 @@
-/** The directories that a learner writes, apart from the core's own files. */
+/** Prepares and completes the directories that a learner writes; the core writes its own files. */
 
 import { fromNative } from "../base/errors.ts";
 import { removeChecksums, writeChecksums } from "../files/checksums.ts";
@@ -14,8 +14,8 @@ export function prepare(directory: string): void {
 }
 
 /**
- * Waits for the core's and the tokenizer's files, then writes checksums. Both are waited for, so that nothing is still
- * being written when this rejects.
+ * Waits for the core's and the tokenizer's files, then writes checksums. Both are waited for, so
+ * that nothing is still being written when this rejects.
  */
 export async function finish(
   directory: string,
@@ -29,9 +29,10 @@ export async function finish(
 }
 
 /**
- * The padding id of an exported reward model, or -1 if there is none. A sequence classifier of transformers takes the
- * score at the last token that is not padding. Many instruct models pad with the id that ends a turn, which would hide
- * a response's last token: an id that ends no turn is chosen instead.
+ * The padding id of an exported reward model, or -1 if there is none. A sequence classifier of
+ * transformers takes the score at the last token that is not padding. Many instruct models pad with
+ * the id that ends a turn, which would hide a response's last token: an id that ends no turn is
+ * chosen instead.
  */
 export function paddingId(
   info: ModelInfo,

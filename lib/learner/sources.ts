@@ -1,4 +1,7 @@
-/** Where a learner comes from: a model's files, a configuration, or a checkpoint; and where it is saved. */
+/**
+ * Where a learner comes from: a model's files, a configuration, or a checkpoint; and where it is
+ * saved.
+ */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -34,17 +37,17 @@ export interface Source {
   native: Promise<NativeLearner>;
   tokenizer: Promise<Tokenizer | undefined>;
   settings: Settings;
-  /** Requests that have already been given a seed of the learner's. */
+  /** Number of requests that have used a seed derived from the learner's. */
   requests: number;
-  /** The adapter's model, if it must be found again by its name or path. */
+  /** Name or path of the adapter's model, if it is not saved with the adapter. */
   base?: string | undefined;
 }
 
-/** What `save` writes beside the core's own files. */
+/** What `save` writes in addition to the core's files. */
 const savedSampling = z.strictObject({
   format: z.literal(1),
   seed: z.int().min(0),
-  /** Requests that were given a seed of the learner's. */
+  /** Number of requests that have used a seed derived from the learner's. */
   requests: z.int().min(0),
   /** Whether tokenizer files belong to the checkpoint. */
   tokenizer: z.boolean(),
@@ -81,7 +84,7 @@ export async function fromCheckpoint(directory: string, options: ResumeOptions):
   const { base: elsewhere, verify = true, ...rest } = options;
   const settings = checkOptions(rest);
   if (!existsSync(join(directory, samplingFile)))
-    throw new NlacError("ERR_CHECKPOINT", `${directory} is no saved learner: it has no ${samplingFile}.`);
+    throw new NlacError("ERR_CHECKPOINT", `${directory} is not a saved learner: it has no ${samplingFile}.`);
   if (verify) await requireChecksums(directory, "ERR_CHECKPOINT");
   const saved = readJson(join(directory, samplingFile), savedSampling, "ERR_CHECKPOINT");
   settings.seed = options.seed ?? saved.seed;
@@ -99,8 +102,8 @@ export async function fromCheckpoint(directory: string, options: ResumeOptions):
 }
 
 /**
- * Throws if the parts of a source do not fit each other, or are not what was asked for. Warns if only a part of the model
- * was loaded.
+ * Throws if tokenizer and model do not fit together, or if the heads are not the requested ones.
+ * Warns if only a part of the model was loaded.
  */
 export function checkLoaded(
   { vocabSize, heads, skippedTensors }: ModelInfo,
@@ -157,12 +160,17 @@ function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): 
   return { rank, alpha, targets: wanted, seed: BigInt(seed) };
 }
 
-/** What a model is found by again, also from another directory: its name, or the absolute path that it is at. */
+/**
+ * The name or absolute path by which a model is found again, also from another working directory.
+ */
 function lastingName(model: string, path: string): string {
   return existsSync(model) ? path : model;
 }
 
-/** The model that a checkpoint's adapter belongs to, by the name it was saved with or where else it may be. */
+/**
+ * The model of a checkpoint's adapter: where it was when it was saved, or at one of the
+ * alternatives.
+ */
 async function findBase(
   directory: string,
   saved: string,
@@ -184,13 +192,13 @@ async function findBase(
   );
 }
 
-/** A model without a tokenizer is one that takes ids only. */
+/** A model without a tokenizer takes ids only. */
 async function readTokenizer(addon: Addon, path: string): Promise<Tokenizer | undefined> {
   if (path.endsWith(".gguf")) return Tokenizer.fromGguf(callNative(() => addon.ggufMetadata(path)));
   return existsSync(join(path, "tokenizer.json")) ? Tokenizer.fromDirectory(path) : undefined;
 }
 
-/** Writes what `fromCheckpoint` needs beside the core's own files. Throws ERR_IO. */
+/** Writes what `fromCheckpoint` needs in addition to the core's files. Throws ERR_IO. */
 export function writeSampling(directory: string, sampling: Omit<SavedSampling, "format">): void {
   writeAtomically(join(directory, samplingFile), `${JSON.stringify({ format: 1, ...sampling }, null, 2)}\n`);
 }

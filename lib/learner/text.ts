@@ -10,7 +10,7 @@ import type { Tokenizer } from "../tokens/tokenizer.ts";
 export abstract class ModelText {
   /** Architecture and size of the model. */
   readonly info: ModelInfo;
-  /** Undefined for a model that came without one. */
+  /** Undefined for a model without a tokenizer. */
   readonly tokenizer: Tokenizer | undefined;
   /** The end-of-turn ids of the model's configurations and of its tokenizer. */
   readonly endOfTurnIds: readonly number[];
@@ -28,14 +28,18 @@ export abstract class ModelText {
 
   /** Throws ERR_TOKENIZER if neither the tokenizer nor the model names such an id. */
   get endOfTurn(): number {
-    // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends documents.
+    // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends
+    // documents.
     const named = this.tokenizer?.idOf(this.tokenizer.namedTokens.eos_token ?? "");
     const id = named ?? this.endOfTurnIds[0];
     if (id === undefined) throw new NlacError("ERR_TOKENIZER", "The model has no id that ends a turn.");
     return id;
   }
 
-  /** Ids of ordinary text; control tokens that it spells are encoded as text. Throws ERR_TOKENIZER. */
+  /**
+   * Ids of ordinary text; text that spells a control token is encoded as text. Throws
+   * ERR_TOKENIZER.
+   */
   encode(text: string): number[] {
     return this.needTokenizer().encode(text);
   }
@@ -48,14 +52,17 @@ export abstract class ModelText {
   /**
    * The ids of messages in the model's chat template.
    *
-   * @param options.addGenerationPrompt end with what opens the assistant's turn; default false
+   * @param options.addGenerationPrompt append the start of an assistant's turn; default false
    * @throws NlacError ERR_TOKENIZER if the model has no chat template or it refuses the messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): number[] {
     return this.#chat().encode(this.needTokenizer(), messages, options);
   }
 
-  /** Opens a conversation, which grows by appending ids. Throws ERR_TOKENIZER, ERR_VALUE without messages. */
+  /**
+   * Opens a conversation, which grows by appending ids. Throws ERR_TOKENIZER, ERR_VALUE without
+   * messages.
+   */
   conversation(messages: readonly Message[], options: { tools?: readonly ToolSchema[] } = {}): Conversation {
     return Conversation.start(this.needTokenizer(), this.#chat(), messages, options);
   }
@@ -64,10 +71,10 @@ export abstract class ModelText {
     return Conversation.fromJSON(json, this.needTokenizer(), this.#chat());
   }
 
-  /** Throws ERR_TOKENIZER if the model came without one. */
+  /** Throws ERR_TOKENIZER for a model without a tokenizer. */
   protected needTokenizer(): Tokenizer {
     if (this.tokenizer !== undefined) return this.tokenizer;
-    throw new NlacError("ERR_TOKENIZER", "This learner has no tokenizer; it takes and gives ids only.");
+    throw new NlacError("ERR_TOKENIZER", "This learner has no tokenizer: it reads and returns ids only.");
   }
 
   #chat(): ChatTemplate {

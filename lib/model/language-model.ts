@@ -136,7 +136,7 @@ export interface DetailedKlOptions extends TokenKlOptions {
   detail: number;
 }
 
-/** What one model thinks of each token of a response, at the loss's temperature. */
+/** One model's probabilities of a response's tokens, at the loss's temperature. */
 export interface KlSide {
   /** Log probabilities of the response's tokens in nats, [response tokens]. */
   logProbs: Float32Array;
@@ -148,7 +148,10 @@ export interface KlSide {
   topLogProbs: Float32Array;
 }
 
-/** Losses of a text with what they were computed from. All are 0 where the weight is 0. */
+/**
+ * Losses of a text, and the probabilities that they were computed from. All are 0 where the weight
+ * is 0.
+ */
 export interface KlDetail {
   /** Unweighted, in nats, [response tokens]. */
   losses: Float32Array;
@@ -172,7 +175,10 @@ export interface StepOptions extends AdamWOptions {
 export interface ActionGenerator {
   /** Each request is sent at once: batching is the generator's own. */
   readonly unbatched?: boolean;
-  /** A policy of its own, which training does not change: evaluation is the learner's. */
+  /**
+   * Whether it is another policy, which training does not change: the learner is then evaluated
+   * itself.
+   */
   readonly fixed?: boolean;
   generate(
     requests: readonly GenerateRequest[],
@@ -201,8 +207,8 @@ export interface LanguageModel {
   /** Accumulates gradients of Σ weight·loss until `step`. Returns unweighted losses per token. */
   tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
   /**
-   * KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. With `detail` also
-   * both models' log probabilities; losses and gradients have the same bits.
+   * KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. With `detail`
+   * also both models' log probabilities; losses and gradients have the same bits.
    */
   tokenKl(texts: readonly DistilledText[], options: DetailedKlOptions): Promise<KlDetail[]>;
   tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
@@ -341,7 +347,8 @@ export interface JudgedText extends RewardText {
 
 /**
  * Additional methods for a reward model. Needs a value head: its weight times the hidden state is
- * the reward's logit v. Its bias is not used, because sequence classifiers of transformers have none.
+ * the reward's logit v. Its bias is not used, because sequence classifiers of transformers have
+ * none.
  */
 export interface RewardModel
   extends LanguageModel,

@@ -245,7 +245,9 @@ export interface NativeLearner {
     which: WeightSet,
     onToken: ((request: number, token: number) => void) | undefined,
   ): NativeGeneration;
-  /** Needed once for stop strings and grammars: the bytes of each id, and ids no grammar may use. */
+  /**
+   * Needed once for stop strings and grammars: the bytes of each id, and ids no grammar may use.
+   */
   setTokenBytes(bytes: Uint8Array[], controls: Int32Array): void;
   logProbs(
     texts: NativeScoredText[],
@@ -283,7 +285,7 @@ export interface NativeLearner {
     options: NativeStepOptions,
     targetRate: number | undefined,
   ): Promise<{ gradNorm: number; skipped: boolean }>;
-  updateTarget(tau: number): Promise<void>;
+  updateTarget(targetRate: number): Promise<void>;
   targetDistance(): Promise<number>;
   keepReference(): Promise<void>;
   restoreReference(): Promise<void>;
@@ -359,7 +361,9 @@ export interface Addon {
   /** The best instruction set of this processor, limited by NLAC_INSTRUCTION_SET. */
   instructionSet(): InstructionSet;
   setThreads(count: number): void;
-  /** Parameter counts of the members of each interface, null for properties; for check-binding.mjs. */
+  /**
+   * Parameter counts of the members of each interface, null for properties; for check-binding.mjs.
+   */
   signatures(): Record<string, Record<string, number | null>>;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model for a Hugging Face config.json. */
@@ -420,7 +424,7 @@ export interface Addon {
     target: NativeTensor[],
     online: NativeTensor[],
     shadow: NativeTensor[], // empty: none
-    tau: number,
+    targetRate: number,
     seed: bigint,
     step: bigint,
   ): void;
@@ -434,7 +438,7 @@ export interface Addon {
       step: number;
       target: NativeTensor[]; // empty: no moving average
       shadow: NativeTensor[]; // empty: none
-      tau: number;
+      targetRate: number;
     },
   ): { gradNorm: number; skipped: boolean };
 }

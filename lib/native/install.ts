@@ -32,7 +32,10 @@ import { distInfo, WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from
 const INSTALLERS = ["ranges", "pip", "uv", "https"] as const;
 export type Installer = (typeof INSTALLERS)[number];
 
-/** What the wheels are for: all of them, or the members to run, or to compile and run, nlac. */
+/**
+ * Which members of the wheels to install: all, those that run nlac, or those that compile and run
+ * it.
+ */
 export type Need = "run" | "compile" | "all";
 
 export interface InstallOptions {
@@ -49,7 +52,7 @@ export interface InstallOptions {
   report?: Reporter;
 }
 
-/** Wheels of which `directory` lacks what is needed. */
+/** Wheels of which `directory` lacks required members. */
 export function missingWheels(directory: string, wheels: readonly Wheel[], need: Need = "all"): Wheel[] {
   return wheels.filter((wheel) => lacking(directory, wheel, need) !== undefined);
 }

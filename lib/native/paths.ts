@@ -27,7 +27,8 @@ export const nativeSources = [
 
 /**
  * The directory in which the addon is compiled: build/ of a checkout. For an installed package it
- * is in the cache, by the package's sources: node_modules may be read-only, and `npm ci` deletes it.
+ * is in the cache, by the package's sources: node_modules may be read-only, and `npm ci` deletes
+ * it.
  */
 export function buildRoot(root: string = packageRoot(), env: Env = process.env): string {
   if (!root.split(sep).includes("node_modules")) return join(root, "build");

@@ -1,4 +1,7 @@
-/** build.json: what a prebuilt addon was made of, and what it needs. scripts/prebuild.mjs writes it. */
+/**
+ * build.json: the sources of a prebuilt addon, and its requirements. scripts/prebuild.mjs writes
+ * it.
+ */
 
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";

@@ -107,7 +107,9 @@ async function write(zip: ZipFile, entry: Entry, target: string): Promise<string
   return hash.digest("base64url");
 }
 
-/** Reads a remote file in windows. The last window is kept, the next of a long read is prefetched. */
+/**
+ * Reads a remote file in windows. The last window is kept, the next of a long read is prefetched.
+ */
 class RangeReader extends yauzl.RandomAccessReader {
   readonly #options: WheelPartsOptions;
   #window: { start: number; bytes: Buffer } = { start: 0, bytes: Buffer.alloc(0) };

@@ -1,6 +1,6 @@
 /**
- * `nlac/ops`: native tensors, and the core's losses, AdamW and EMA without a model, for tests, benchmarks and custom
- * training loops. All calls are synchronous.
+ * `nlac/ops`: native tensors, and the core's losses, AdamW and EMA without a model, for tests,
+ * benchmarks and custom training loops. All calls are synchronous.
  */
 
 import { linearTokenKl, linearTokenLogProbs, linearTokenNll, linearTokenSurrogate } from "./losses.ts";

@@ -7,7 +7,7 @@ import { callNative } from "../native/call-native.ts";
 import { checkDivergence, checkSupport, type Divergence, type Support } from "./options.ts";
 import { addonOf, checkShape, checkTensor, fromNativeTensor, nativeOf, Tensor } from "./tensor.ts";
 
-/** Results by row; 0 in every one where the weight is 0. Real results are f32, or f64 for f64 inputs. */
+/** Results by row; 0 in rows of weight 0. Real results are f32, or f64 for f64 inputs. */
 export interface Losses {
   /** [rows] real, unweighted, nats. */
   losses: Tensor;
@@ -17,7 +17,7 @@ export interface Losses {
 export interface LossGradients {
   /** [rows, H] of the (student's) hidden type. */
   gradHidden: Tensor;
-  /** [V, H] f32, or f64 for f64 inputs. What was given as `gradHead`, if it was. */
+  /** [V, H] f32, or f64 for f64 inputs. The input `gradHead`, if one was given. */
   gradHead: Tensor;
 }
 
@@ -33,23 +33,24 @@ export interface TokenLogProbs {
 export interface SurrogateDetails {
   /** [rows] real: exp(logProbs - oldLogProbs). */
   ratios: Tensor;
-  /** [rows] i32: 1 where the upper bound holds the loss, -1 where the lower one does, else 0. */
+  /** [rows] i32: 1 where the upper bound was active, -1 where the lower one was, else 0. */
   clipped: Tensor;
 }
 
 export interface LossOptions {
   /** Divides the logits before every softmax. Default 1. */
   temperature?: number | undefined;
-  /** Default true; false leaves the gradients out, and their products with them. */
+  /** Default true; false omits the gradients and their matrix products. */
   withGradient?: boolean | undefined;
   /**
-   * [V, H] f32 (f64 for f64 inputs): the gradient of the matrix is added into it. Default: a new tensor of zeros.
-   * If the call throws for anything but its arguments, what it holds is undefined.
+   * [V, H] f32 (f64 for f64 inputs): the gradient of the matrix is added into it. Default: a new
+   * tensor of zeros. If the call fails after its arguments were checked, its content is undefined.
    */
   gradHead?: Tensor | undefined;
   /**
-   * Bytes for logits and their gradient, whatever the number of rows. More is faster where V·H is large. Default: 0,
-   * which is 272 MiB on CUDA, and on the CPU 76 MiB with a teacher and 56 MiB without one. There is always room for 32 rows of logits.
+   * Bytes for logits and their gradient, whatever the number of rows. More is faster where V·H is
+   * large. Default: 0, which is 272 MiB on CUDA, and on the CPU 76 MiB with a teacher and 56 MiB
+   * without one. There is always room for 32 rows of logits.
    */
   workspaceBytes?: number | undefined;
 }
@@ -85,7 +86,7 @@ export interface TargetInputs extends LossOptions {
 }
 
 export interface LinearTokenNllInputs extends TargetInputs {
-  /** [rows] f32. A row of weight 0 costs nothing, and its other inputs are not looked at. */
+  /** [rows] f32. A row of weight 0 costs nothing, and its other inputs are not read. */
   rowWeights: Tensor;
   /** Adds zLoss·(log Σ exp(logits / temperature))², at least 0. Default 0. */
   zLoss?: number | undefined;
@@ -94,9 +95,13 @@ export interface LinearTokenNllInputs extends TargetInputs {
 }
 
 export interface LinearTokenLogProbsInputs extends TargetInputs {
-  /** [rows] f32; what is not 0 counts as given, and multiplies the gradients. Default: 1 everywhere. */
+  /**
+   * [rows] f32; multiplies the gradients. A row of weight 0 is not computed. Default: 1 everywhere.
+   */
   rowWeights?: Tensor | undefined;
-  /** [rows] f32: the gradient of a loss at each log probability. Default: none, and no gradients. */
+  /**
+   * [rows] f32: the gradient of a loss at each log probability. Default: none, and no gradients.
+   */
   gradLogProbs?: Tensor | undefined;
 }
 
@@ -120,8 +125,8 @@ const targetNames = ["hidden", "head", "targets", "withEntropies", ...optionName
 const tokenLossNames = ["rowWeights", "zLoss", "entropyCoefficient", ...targetNames];
 
 /**
- * A divergence of softmax(student logits / T) from softmax(teacher logits / T) per row, fused with both vocabulary
- * matrices: by default KL(teacher ‖ student). The gradient reaches the student's side only.
+ * A divergence of softmax(student logits / T) from softmax(teacher logits / T) per row, fused with
+ * both vocabulary matrices: by default KL(teacher ‖ student). Gradients are the student's only.
  *
  * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_DEVICE for tensors on different devices, ERR_DISPOSED
  */
@@ -165,11 +170,11 @@ export function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<Los
 }
 
 /**
- * -log q(target) per row, q = softmax(logits / T), fused with the vocabulary matrix; with `zLoss` and
- * `entropyCoefficient` also their parts. There is no label smoothing.
+ * -log q(target) per row, q = softmax(logits / T), fused with the vocabulary matrix; plus the terms
+ * of `zLoss` and `entropyCoefficient`. There is no label smoothing.
  *
- * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary, ERR_DEVICE,
- *   ERR_DISPOSED
+ * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary,
+ *   ERR_DEVICE, ERR_DISPOSED
  */
 export function linearTokenNll(
   inputs: LinearTokenNllInputs & { withGradient: false },
@@ -187,11 +192,12 @@ export function linearTokenNll(
 }
 
 /**
- * log q(target) per row, q = softmax(logits / T), fused with the vocabulary matrix. With `gradLogProbs`, the gradient
- * of any loss at them, also that loss's gradients: compute the log probabilities, the loss from them, and call again.
+ * log q(target) per row, q = softmax(logits / T), fused with the vocabulary matrix. With
+ * `gradLogProbs`, the gradient of any loss at them, also that loss's gradients: compute the log
+ * probabilities, the loss from them, and call again.
  *
- * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary, ERR_DEVICE,
- *   ERR_DISPOSED
+ * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary,
+ *   ERR_DEVICE, ERR_DISPOSED
  */
 export function linearTokenLogProbs(
   inputs: LinearTokenLogProbsInputs & { gradLogProbs: Tensor },
@@ -225,13 +231,13 @@ export function linearTokenLogProbs(
  *
  *   -min(r·A, clip(r, 1 - clipLow, 1 + clipHigh)·A) + klCoefficient·(exp(d) - d - 1)
  *
- * r = exp(log q(target) - oldLogProbs), A = advantages, d = referenceLogProbs - log q(target); with `zLoss` and
- * `entropyCoefficient` also their parts. Schulman et al., "Proximal policy optimization algorithms", 2017, equation 7;
- * the KL's estimate from Shao et al., "DeepSeekMath", 2024, equation 4. A ratio beyond float32 gives a loss that is not
- * finite.
+ * r = exp(log q(target) - oldLogProbs), A = advantages, d = referenceLogProbs - log q(target); plus
+ * the terms of `zLoss` and `entropyCoefficient`. Schulman et al., "Proximal policy optimization
+ * algorithms", 2017, equation 7; the KL's estimate from Shao et al., "DeepSeekMath", 2024, equation
+ * 4. A ratio beyond float32 gives a loss that is not finite.
  *
- * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary, ERR_DEVICE,
- *   ERR_DISPOSED
+ * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary,
+ *   ERR_DEVICE, ERR_DISPOSED
  */
 export function linearTokenSurrogate(
   inputs: LinearTokenSurrogateInputs & { withGradient: false },
@@ -310,7 +316,7 @@ function tokenLossOptions(
   };
 }
 
-/** What a loss gives, as tensors; the caller's own `gradHead` with a gradient among them. */
+/** The results of a loss as tensors; with gradients, also the caller's `gradHead`. */
 export type LossResults = { [name in keyof NativeLossTensors]?: Tensor };
 
 /** Calls a loss of the addon. */
@@ -326,7 +332,7 @@ export function callLoss(
   return tensors;
 }
 
-/** Without what is undefined. */
+/** A copy without undefined fields. */
 export function present<T extends object>(values: T): { [name in keyof T]: Exclude<T[name], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }

@@ -7,7 +7,9 @@ import { type AdamWOptions, checkAdamWOptions, type StepResult } from "./options
 import { addonOf, nativesOf, type Tensor } from "./tensor.ts";
 
 export interface EmaOptions {
-  /** Of the targets' shapes: get the targets, rounded to their own type. Default: none. */
+  /**
+   * Tensors of the targets' shapes, which get the targets rounded to their own type. Default: none.
+   */
   shadow?: readonly Tensor[] | undefined;
   /** With `step`, determines how a bfloat16 target is rounded. Default 0. */
   seed?: number | bigint | undefined;
@@ -16,7 +18,7 @@ export interface EmaOptions {
 }
 
 export interface AdamWInputs extends AdamWOptions {
-  /** f32 or bf16, in place. Only those of two dimensions and more decay. */
+  /** f32 or bf16, in place. Weight decay applies to tensors of two or more dimensions only. */
   parameters: readonly Tensor[];
   /** f32, of the parameters' shapes, as are all other lists. 0 afterwards. */
   gradients: readonly Tensor[];
@@ -24,13 +26,18 @@ export interface AdamWInputs extends AdamWOptions {
   m: readonly Tensor[];
   /** f32, the second moments, in place: 0 before the first step. */
   v: readonly Tensor[];
-  /** f32, what is stepped; `parameters` get it rounded. A bf16 parameter needs one. Default: the parameters. */
+  /**
+   * f32, the values that the step changes; `parameters` get them rounded. Required for a bf16
+   * parameter. Default: the parameters.
+   */
   masters?: readonly Tensor[] | undefined;
-  /** The number of the step, from 1: how far the moments have come. A step that was skipped does not count. */
+  /**
+   * Number of the step, from 1, for the bias correction of the moments. Skipped steps do not count.
+   */
   step: number;
   /**
-   * A moving average to take along in the same pass: `ema(target, masters, targetRate, { shadow })`, with targets in
-   * f32. Not when the step is skipped.
+   * A moving average that the same pass updates: `ema(target, masters, targetRate, { shadow })`,
+   * with targets in f32. Not updated if the step is skipped.
    */
   ema?: { target: readonly Tensor[]; targetRate: number; shadow?: readonly Tensor[] | undefined } | undefined;
 }
@@ -38,12 +45,13 @@ export interface AdamWInputs extends AdamWOptions {
 let emaCalls = 0;
 
 /**
- * target ← τ·online + (1 - τ)·target, in place. With τ = 0.005 the change is below half a bfloat16 ulp:
- * such targets are rounded stochastically, so that they move on average.
+ * target ← τ·online + (1 - τ)·target, in place. With τ = 0.005 the change is below half a bfloat16
+ * ulp: such targets are rounded stochastically, so that they move on average.
  *
- * One pass over the memory of all of them, whatever mix of float32 and bfloat16 they are.
+ * One pass over the memory of all tensors; float32 and bfloat16 may be mixed.
  *
- * @param target, online lists of tensors of equal shapes, on one device: float32, bfloat16 or float64
+ * @param target, online lists of tensors of equal shapes, on one device: float32, bfloat16 or
+ *   float64
  * @param targetRate τ, in [0, 1]
  * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_DEVICE, ERR_DISPOSED
  */
@@ -66,12 +74,14 @@ export function ema(
 }
 
 /**
- * One AdamW step (Loshchilov and Hutter, 2019), in place and fused: one pass reads the gradients for their global
- * norm, one moves masters, moments and parameters, zeroes the gradients and takes `ema` along. Gradients whose norm
- * is above `maxGradNorm` are scaled down to it. Where one is not finite nothing but the gradients is changed.
+ * One AdamW step (Loshchilov and Hutter, 2019), in place and fused: one pass reads the gradients
+ * for their global norm, one updates masters, moments, parameters and `ema`, and zeroes the
+ * gradients. Gradients whose norm exceeds `maxGradNorm` are scaled down to it. If a gradient is not
+ * finite, the step is skipped and only the gradients are zeroed.
  *
- * @returns the norm before clipping, and whether the step was skipped because it is not finite
- * @throws NlacError ERR_SHAPE, also for tensors of another type, ERR_VALUE, ERR_DEVICE, ERR_DISPOSED
+ * @returns the norm before clipping, and whether the step was skipped
+ * @throws NlacError ERR_SHAPE, also for tensors of another type, ERR_VALUE, ERR_DEVICE,
+ *   ERR_DISPOSED
  */
 export function adamw(inputs: AdamWInputs): StepResult {
   const names = ["parameters", "gradients", "m", "v", "masters", "step", "ema"];
@@ -90,7 +100,7 @@ export function adamw(inputs: AdamWInputs): StepResult {
     step: checkInteger(step, "step", 1),
     target: average === undefined ? [] : nativesOf(average.target, "ema.target", count),
     shadow: average?.shadow === undefined ? [] : nativesOf(average.shadow, "ema.shadow", count),
-    tau: average === undefined ? 0 : checkNumber(average.targetRate, "ema.targetRate", 0, 1),
+    targetRate: average === undefined ? 0 : checkNumber(average.targetRate, "ema.targetRate", 0, 1),
   };
   if (count === 0) return { gradNorm: 0, skipped: false };
   for (const [i, master] of masters.entries()) {

@@ -1,4 +1,4 @@
-/** Options of losses and of AdamW, checked and in the form that the addon takes. */
+/** Checks the options of losses and of AdamW, and converts them for the addon. */
 
 import { NlacError } from "../base/errors.ts";
 import { checkChoice, checkInteger, checkNumber, shown } from "../base/validation.ts";
@@ -9,22 +9,26 @@ import type {
   NativeSupport,
 } from "../native/addon.ts";
 
-/** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */
+/**
+ * The tokens over which the KL is computed: all, the teacher's k most probable with a tail bucket,
+ * or the sampled one.
+ */
 export type Support = "full" | "sampled" | { topK: number };
 
 /**
- * How far the student's distribution q is from the teacher's p: KL(p ‖ q), the paper's; its part -Σ p log q, with the
- * same gradient; KL(q ‖ p); or β·KL(p ‖ m) + (1 - β)·KL(q ‖ m) with m = β·p + (1 - β)·q, β from 1e-6 to 1 - 1e-6
- * (Agarwal et al., "On-policy distillation of language models", 2024). The last two do not go with a sampled token.
+ * The divergence of the student's distribution q from the teacher's p: KL(p ‖ q), the paper's; its
+ * part -Σ p log q, with the same gradient; KL(q ‖ p); or β·KL(p ‖ m) + (1 - β)·KL(q ‖ m) with m =
+ * β·p + (1 - β)·q, β from 1e-6 to 1 - 1e-6 (Agarwal et al., "On-policy distillation of language
+ * models", 2024). The last two need more than a sampled token.
  */
 export type Divergence = "forwardKl" | "crossEntropy" | "reverseKl" | { jensenShannon: number };
 
 /**
  * A loss of a pair's margin d, which is the chosen response's log (π / reference) less the rejected
  * one's. "sigmoid" is DPO, -log σ(β·d) (Rafailov et al., "Direct preference optimization", 2023,
- * equation 7). "hinge" is SLiC's max(0, 1 - β·d) (Zhao et al., "SLiC-HF", 2023, on ratios). "ipo" is
- * (d - 1 / (2β))² (Azar et al., "A general theoretical paradigm to understand learning from human
- * preferences", 2023, equation 17), with means over tokens in place of sums in d, as in TRL.
+ * equation 7). "hinge" is SLiC's max(0, 1 - β·d) (Zhao et al., "SLiC-HF", 2023, on ratios). "ipo"
+ * is (d - 1 / (2β))² (Azar et al., "A general theoretical paradigm to understand learning from
+ * human preferences", 2023, equation 17), with means over tokens in place of sums in d, as in TRL.
  */
 export type PreferenceLoss = "sigmoid" | "hinge" | "ipo";
 
@@ -55,11 +59,11 @@ export interface AdamWOptions {
 export interface StepResult {
   /** Global norm before clipping. */
   gradNorm: number;
-  /** True when a gradient was not finite; nothing was changed then. */
+  /** True if a gradient was not finite; nothing was changed then. */
   skipped: boolean;
 }
 
-/** Where a KL is taken, as the addon wants it. Throws ERR_VALUE. */
+/** A support in the addon's form. Throws ERR_VALUE. */
 export function checkSupport(support: Support): NativeSupport {
   if (support === "full" || support === "sampled") return { kind: support, k: 0 };
   if (typeof support !== "object" || support === null) {
@@ -77,7 +81,7 @@ const divergences: ReadonlyMap<unknown, NativeDivergence["kind"]> = new Map([
   ["reverseKl", "reverse_kl"],
 ]);
 
-/** A divergence as the addon wants it. Throws ERR_VALUE. */
+/** A divergence in the addon's form. Throws ERR_VALUE. */
 export function checkDivergence(divergence: Divergence, support: Support): NativeDivergence {
   const kind = divergences.get(divergence);
   if (kind === undefined && (typeof divergence !== "object" || divergence === null)) {
@@ -102,18 +106,18 @@ export function checkDivergence(divergence: Divergence, support: Support): Nativ
 
 const preferenceLosses: readonly PreferenceLoss[] = ["sigmoid", "hinge", "ipo"];
 
-/** A preference loss as the addon wants it. Throws ERR_VALUE. */
+/** A preference loss in the addon's form. Throws ERR_VALUE. */
 export function checkPreferenceLoss(options: PreferenceLossOptions): NativePreferenceLoss {
   const loss = checkChoice(options.loss ?? "sigmoid", "loss", preferenceLosses);
   const labelSmoothing = checkNumber(options.labelSmoothing ?? 0, "labelSmoothing", 0, 0.5);
   if (labelSmoothing === 0.5) throw new NlacError("ERR_VALUE", "labelSmoothing must be below 0.5.");
   if (labelSmoothing !== 0 && loss !== "sigmoid") {
-    throw new NlacError("ERR_VALUE", `labelSmoothing does not go with the loss "${loss}".`);
+    throw new NlacError("ERR_VALUE", `labelSmoothing cannot be used with the loss "${loss}".`);
   }
   return { beta: checkNumber(options.beta, "beta", Number.MIN_VALUE), loss, labelSmoothing };
 }
 
-/** AdamW's options, as the addon wants them. Throws ERR_VALUE. */
+/** AdamW's options in the addon's form. Throws ERR_VALUE. */
 export function checkAdamWOptions(options: AdamWOptions): NativeAdamWOptions {
   const [beta1, beta2] = options.betas ?? [0.9, 0.999];
   return {

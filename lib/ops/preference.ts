@@ -14,20 +14,26 @@ import { checkPreferenceLoss, type PreferenceLossOptions } from "./options.ts";
 import { checkShape, nativeOf, Tensor } from "./tensor.ts";
 
 export interface LinearTokenPreferenceInputs extends LossOptions, PreferenceLossOptions {
-  /** [rows, H] f32, bf16 or f64: the states before the tokens of all responses, one after another. */
+  /**
+   * [rows, H] f32, bf16 or f64: the states before the tokens of all responses, one after another.
+   */
   hidden: Tensor;
   /** [V, H]; logits are hidden · headᵀ. */
   head: Tensor;
   /** [rows] i64 in [0, V): the tokens. */
   targets: Tensor;
   /**
-   * [2·pairs + 1], increasing from 0 to the number of rows: response k has the rows from `offsets[k]` to before
-   * `offsets[k + 1]`. Pair i consists of the responses 2i, the chosen one, and 2i + 1, the rejected one.
+   * [2·pairs + 1], increasing from 0 to the number of rows: response k has the rows from
+   * `offsets[k]` to before `offsets[k + 1]`. Pair i consists of the responses 2i, the chosen one,
+   * and 2i + 1, the rejected one.
    */
   offsets: readonly number[];
   /** [2·pairs] f32 or f64: log probabilities of the responses under the reference policy, nats. */
   referenceLogProbs: Tensor;
-  /** [pairs] f32 or f64, multiply the gradients. A pair of weight 0 costs nothing and has results of 0. Default: 1. */
+  /**
+   * [pairs] f32 or f64, multiply the gradients. A pair of weight 0 costs nothing and has results of
+   * 0. Default: 1.
+   */
   pairWeights?: Tensor | undefined;
 }
 
@@ -40,10 +46,11 @@ export interface PreferenceTensors {
 }
 
 /**
- * The loss of preference pairs (`PreferenceLoss`), fused with the vocabulary matrix. The gradients are those of
- * Σ pairWeights·losses.
+ * The loss of preference pairs (`PreferenceLoss`), fused with the vocabulary matrix. The gradients
+ * are those of Σ pairWeights·losses.
  *
- * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary, ERR_DEVICE, ERR_DISPOSED
+ * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary,
+ *   ERR_DEVICE, ERR_DISPOSED
  */
 export function linearTokenPreference(
   inputs: LinearTokenPreferenceInputs & { withGradient: false },
@@ -88,7 +95,10 @@ export function linearTokenPreference(
   }
 }
 
-/** Throws ERR_SHAPE for offsets that do not divide the rows into pairs of responses that are not empty. */
+/**
+ * Throws ERR_SHAPE for offsets that do not divide the rows into pairs of responses that are not
+ * empty.
+ */
 function checkOffsets(offsets: readonly number[], rows: number): Int32Array {
   const list = Array.isArray(offsets) ? (offsets as readonly number[]) : [];
   const rising = list.every((offset, k) => Number.isInteger(offset) && offset > (list[k - 1] ?? -1));

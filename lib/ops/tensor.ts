@@ -22,7 +22,9 @@ const dtypes = ["float32", "float64", "bfloat16", "int64", "int32"] as const;
 export let nativeOf: (tensor: Tensor) => NativeTensor;
 export let fromNativeTensor: (native: NativeTensor) => Tensor;
 
-/** A native tensor behind a handle. `dispose` it: garbage collection is only the backup. */
+/**
+ * A handle on a native tensor. Call `dispose`: garbage collection frees it only at some later time.
+ */
 export class Tensor implements Disposable {
   readonly #native: NativeTensor;
 
@@ -40,7 +42,8 @@ export class Tensor implements Disposable {
    *
    * @param data row-major elements
    * @param shape sizes; [] is a scalar of one element
-   * @throws NlacError ERR_SHAPE if the sizes do not multiply to the array's length, ERR_VALUE, ERR_DEVICE
+   * @throws NlacError ERR_SHAPE if the sizes do not multiply to the array's length, ERR_VALUE,
+   *   ERR_DEVICE
    */
   static from(data: TensorData, shape: readonly number[], options: TensorOptions = {}): Tensor {
     const own = elementType(data);
@@ -103,12 +106,12 @@ function elementType(data: TensorData): DType {
   );
 }
 
-/** The addon that made `tensor`. A process has one per kind of device. */
+/** The addon that created `tensor`. */
 export function addonOf(tensor: Tensor): Addon {
   return loadAddon({ device: tensor.device });
 }
 
-/** A list's tensors as the addon has them. Throws ERR_SHAPE unless there are `count`. */
+/** The native tensors of a list. Throws ERR_SHAPE unless there are `count`. */
 export function nativesOf(list: readonly Tensor[], where: string, count: number): NativeTensor[] {
   if (!Array.isArray(list)) {
     throw new NlacError("ERR_VALUE", `${where} must be a list of tensors; it is ${shown(list)}.`);

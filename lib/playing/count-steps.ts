@@ -1,4 +1,6 @@
-/** Counts the actions that an environment answers, for players that do not say how many they took. */
+/**
+ * Counts the actions that an environment answers, for players that do not say how many they took.
+ */
 
 import type { Environment } from "../contract/environment.ts";
 
@@ -13,7 +15,9 @@ export function countSteps<Task>(environment: Environment<Task>, onStep: () => v
   });
 }
 
-/** `object` with another method `name`; the others run on the object itself, which may be a class's. */
+/**
+ * `object` with another method `name`; the others run on the object itself, which may be a class's.
+ */
 function replacing<T extends object, Name extends keyof T>(object: T, name: Name, method: T[Name]): T {
   return new Proxy(object, {
     get(target, key) {

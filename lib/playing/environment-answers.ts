@@ -1,7 +1,7 @@
 /**
- * Checks of what an environment returns. It may be user code, so answers are checked and copied before
- * they are used and recorded: later changes of a returned object have no effect. Tools are checked
- * but not copied, because episodes share them.
+ * Checks of what an environment returns. It may be user code, so answers are checked and copied
+ * before they are used and recorded: later changes of a returned object have no effect. Tools are
+ * checked but not copied, because episodes share them.
  */
 
 import { NlacError } from "../base/errors.ts";

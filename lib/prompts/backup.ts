@@ -30,7 +30,7 @@ export function targetRequest(withVerdict: boolean): string {
   );
 }
 
-/** The request for y without d': the observation is joined with what it leads to. */
+/** The request for y without d': the observation is joined with its consequences. */
 export function observedTargetRequest(
   observation: readonly Message[],
   withVerdict: boolean,

@@ -1,6 +1,6 @@
 /**
- * Whether an action gives away what the agent is not told. A policy that learns such an action, or
- * such a reason, learns to state what it cannot know.
+ * Checks whether an action gives away a secret of the episode. A policy that learns such an action,
+ * or such a reason, learns to state what it cannot know.
  */
 
 import type { Action, PrivilegedInformation } from "../contract/environment.ts";
@@ -18,7 +18,7 @@ export function leaks(
 ): boolean {
   const entries = [...(secret === undefined ? [] : [[secret]]), ...hidden.map((entry) => [entry].flat())];
   if (entries.length === 0) return false;
-  // Escapes of JSON, so that "\u0061pple" is seen as what it says.
+  // Escapes of JSON, so that "\u0061pple" is decoded.
   const plain = text.replaceAll(/\\u([0-9a-f]{4})/gi, (_, code: string) =>
     String.fromCharCode(Number.parseInt(code, 16)),
   );

@@ -1,7 +1,8 @@
 /**
- * The hindsight proposer of HOPE (appendices G.4, H.4, I.4): knows from a summary how an episode went
- * on, and writes actions that the agent could have taken at an earlier turn. Each has the reason that
- * the agent itself could have given, without that knowledge; it becomes the action's thought.
+ * The hindsight proposer of HOPE (appendices G.4, H.4, I.4): knows from a summary how an episode
+ * went on, and writes actions that the agent could have taken at an earlier turn. Each has the
+ * reason that the agent itself could have given, without that knowledge; it becomes the action's
+ * thought.
  */
 
 import { isObject } from "../base/validation.ts";
@@ -102,8 +103,8 @@ export interface Proposals {
 }
 
 /**
- * The usable actions of a reply. A reply that is no JSON list is malformed as a whole; of a list, each
- * item is judged by itself.
+ * The usable actions of a reply. A reply that is no JSON list is malformed as a whole; of a list,
+ * each item is judged by itself.
  *
  * @param taken actions that are not new
  * @param privileged what neither an action nor its thought may give away
@@ -163,7 +164,9 @@ function depthOf(text: string): number {
   return deepest;
 }
 
-/** The item as an action that the policy's own parser reads as the same; undefined if it is none. */
+/**
+ * The item as an action that the policy's own parser reads as the same; undefined if it is none.
+ */
 function actionOf(item: unknown, format: ActionFormat): Action | undefined {
   if (!isObject(item)) return undefined;
   const { teacher_reason: teacher, action: given, player_reason: player } = item;

@@ -1,7 +1,7 @@
 /**
- * The summarizer of HOPE (appendices G.3, H.3, I.3): reads a finished episode together with what the
- * agent was not told, and describes what the agent tried and what it missed. Only the proposer reads
- * its summary.
+ * The summarizer of HOPE (appendices G.3, H.3, I.3): reads a finished episode together with what
+ * the agent was not told, and describes what the agent tried and what it missed. Only the proposer
+ * reads its summary.
  */
 
 import type { Message, PrivilegedInformation } from "../contract/environment.ts";
@@ -9,8 +9,8 @@ import { malformed, type Parsed } from "./parsing.ts";
 import { messagesText, type ReadTurn, transcriptText } from "./transcript.ts";
 
 /**
- * "short": two to four sentences, with the secret. "negotiation": ten questions about a sale, in five
- * sections, without it.
+ * "short": two to four sentences, with the secret. "negotiation": ten questions about a sale, in
+ * five sections, without it.
  */
 export type SummaryForm = "short" | "negotiation";
 

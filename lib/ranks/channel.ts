@@ -1,6 +1,6 @@
 /**
- * Messages between two processes over a socket: values that the structured clone algorithm can copy,
- * each after its length. Only for processes that trust each other: see handshake.ts.
+ * Messages between two processes over a socket: values that the structured clone algorithm can
+ * copy, each after its length. Only for processes that trust each other: see handshake.ts.
  */
 
 import type { Socket } from "node:net";
@@ -44,7 +44,7 @@ export class Channel {
     this.#socket.uncork();
   }
 
-  /** Sends what is left and closes the connection, without calling `onClose`. */
+  /** Sends pending messages and closes the connection, without calling `onClose`. */
   end(): void {
     this.#closed = true;
     this.#socket.end();

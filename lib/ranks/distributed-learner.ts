@@ -45,9 +45,9 @@ import { PrefixPlaces, sharesOf } from "./shares.ts";
 type AnyMethod = (...args: unknown[]) => Promise<unknown>;
 
 /**
- * A language model whose work is done by all ranks. As for `Learner`, calls run in the order they were made. Any call
- * may reject with ERR_PEER when a rank has ended: then end the process, because a call on this rank's learner may
- * still wait for it.
+ * A language model whose work is done by all ranks. As for `Learner`, calls run in the order they
+ * were made. Any call may reject with ERR_PEER when a rank has ended: then end the process, because
+ * a call on this rank's learner may still wait for it.
  */
 export class DistributedLearner implements PreferenceModel, RewardModel, SoftQModel, AsyncDisposable {
   /** This rank's learner. Calls that change weights must not be made on it alone. */
@@ -87,7 +87,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     }
   }
 
-  // --- text ------------------------------------------------------------------------------------------------
+  // --- text --------------------------------------------------------------------------------------
 
   get endOfTurn(): number {
     return this.own.endOfTurn;
@@ -111,11 +111,11 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     return this.own.restoreConversation(json);
   }
 
-  // --- split by tokens -------------------------------------------------------------------------------------
+  // --- split by tokens ---------------------------------------------------------------------------
 
   /**
-   * As `Learner.generate`. A conversation goes to the rank that has its prefix in its cache. With `onToken`, or for a
-   * request with `keepHidden`, this rank generates all of them.
+   * As `Learner.generate`. A conversation goes to the rank that has its prefix in its cache. With
+   * `onToken`, or for a request with `keepHidden`, this rank generates all of them.
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
@@ -203,7 +203,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     );
   }
 
-  // --- by every rank ---------------------------------------------------------------------------------------
+  // --- by every rank -----------------------------------------------------------------------------
 
   async step(options: StepOptions): Promise<StepResult> {
     this.#places.clear();
@@ -245,7 +245,9 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     await this.#all("resetQHeads");
   }
 
-  /** As `Learner.save`. The checkpoint is that of one learner: any number of ranks can resume it. */
+  /**
+   * As `Learner.save`. The checkpoint is that of one learner: any number of ranks can resume it.
+   */
   async save(directory: string): Promise<void> {
     await this.#all("save", directory);
   }
@@ -262,7 +264,10 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     await this.#all("exportAdapter", directory);
   }
 
-  /** Ends the other ranks and frees this one's learner. After ERR_PEER it does not wait for the learner. */
+  /**
+   * Ends the other ranks and frees this one's learner. After ERR_PEER it does not wait for the
+   * learner.
+   */
   async dispose(): Promise<void> {
     if (this.#peers.lost !== undefined) {
       this.own.dispose().catch(() => {});
@@ -277,7 +282,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     await this.dispose();
   }
 
-  // --- helpers ---------------------------------------------------------------------------------------------
+  // --- helpers -----------------------------------------------------------------------------------
 
   async #split<Text, Result>(
     method: SplitMethod,
@@ -297,7 +302,10 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     }
   }
 
-  /** Every rank is called, also without texts: with sharding 2 the ranks exchange gradients in the call. */
+  /**
+   * Every rank is called, also without texts: with sharding 2 the ranks exchange gradients in the
+   * call.
+   */
   async #inParts<Item, Result>(
     method: SplitMethod,
     items: readonly Item[],
@@ -330,7 +338,10 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     return (await this.#values([own, ...others]))[0];
   }
 
-  /** Waits for all ranks. If some failed, throws the reason: a rank that only heard of it has ERR_PEER. */
+  /**
+   * Waits for all ranks. If some failed, throws the reason: a rank that only heard of it has
+   * ERR_PEER.
+   */
   async #values(calls: readonly Promise<unknown>[]): Promise<unknown[]> {
     const settled = await this.#peers.settled(calls);
     const failures = settled.flatMap((one) => (one.status === "rejected" ? [one.reason as NlacError] : []));

@@ -1,6 +1,6 @@
 /**
- * How the other ranks connect to rank 0: it listens on a free port, and stores the port and a secret
- * in the ranks' store. A connection that does not begin with the secret is closed unread.
+ * How the other ranks connect to rank 0: it listens on a free port, and stores the port and a
+ * secret in the ranks' store. A connection that does not begin with the secret is closed unread.
  */
 
 import { randomBytes, timingSafeEqual } from "node:crypto";

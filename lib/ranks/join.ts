@@ -1,4 +1,7 @@
-/** Joins the ranks of a training: the store through which they meet, and this process's share of its machine. */
+/**
+ * Joins the ranks of a training: opens their shared store, and gives this process its share of the
+ * machine.
+ */
 
 import { fromNative } from "../base/errors.ts";
 import type { NativeRanks } from "../native/addon.ts";
@@ -14,8 +17,10 @@ export interface Ranks {
 /**
  * Opens the ranks' store, or waits for it.
  *
- * @param device of the recipe: "cpu", or "cuda", of which each rank takes the GPU with its local number
- * @throws NlacError ERR_PEER when it cannot be reached in time, ERR_LIBTORCH_NOT_FOUND, ERR_ADDON_NOT_FOUND
+ * @param device of the recipe: "cpu", or "cuda", of which each rank takes the GPU with its local
+ *   number
+ * @throws NlacError ERR_PEER when it cannot be reached in time, ERR_LIBTORCH_NOT_FOUND,
+ *   ERR_ADDON_NOT_FOUND
  */
 export async function joinRanks(place: RankPlace, device: string): Promise<Ranks> {
   const addon = loadAddon({ device: deviceOfRank(device, place) });

@@ -1,4 +1,7 @@
-/** The other ranks, as rank 0 sees them: calls, their answers, and the end of one, which ends all. */
+/**
+ * Rank 0's connections to the other ranks: it sends calls and receives answers. If one rank ends,
+ * all end.
+ */
 
 import type { Socket } from "node:net";
 import { hostname } from "node:os";
@@ -93,7 +96,8 @@ export class Peers {
   }
 
   /**
-   * Waits for calls of all ranks, or for the end of one: rank 0's own call may wait for it for long.
+   * Waits for calls of all ranks, or for the end of one: rank 0's own call may wait for it for
+   * long.
    * @throws NlacError ERR_PEER when a rank has ended
    */
   async settled<T>(calls: readonly Promise<T>[]): Promise<PromiseSettledResult<T>[]> {
@@ -108,7 +112,7 @@ export class Peers {
     return this.#lost;
   }
 
-  /** Lets the others end. */
+  /** Ends the other ranks in order: the training is over. */
   end(): void {
     clearInterval(this.#pinging);
     for (const { channel } of this.#peers) {
@@ -117,7 +121,7 @@ export class Peers {
     }
   }
 
-  /** Ends all: the others notice it at once. */
+  /** Closes all connections: the other ranks notice it at once. */
   abandon(reason: NlacError): void {
     if (this.#lost !== undefined) return;
     this.#lost = reason;

@@ -15,7 +15,7 @@ export interface RankPlace {
   localRank: number;
   /** How many ranks share this machine, if known. */
   localRanks: number | undefined;
-  /** Where the ranks meet: the host and port of the store. */
+  /** Host and port of the ranks' store. */
   address: string;
   port: number;
   /** Whether this rank hosts the store. torchrun hosts it itself. */

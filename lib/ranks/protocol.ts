@@ -1,4 +1,4 @@
-/** What rank 0 and the others say to each other. */
+/** The messages between rank 0 and the other ranks. */
 
 import type { Learner } from "../learner/learner.ts";
 import type { CreateOptions, LearnerOptions, ResumeOptions } from "../learner/options.ts";

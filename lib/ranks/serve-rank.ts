@@ -17,8 +17,8 @@ const minMissed = 12;
 /**
  * Serves until rank 0 says that the training is over.
  *
- * @throws NlacError ERR_PEER when rank 0 or another rank has ended. A call on the learner may still be
- *   waiting for it: end the process.
+ * @throws NlacError ERR_PEER when rank 0 or another rank has ended. A call on the learner may still
+ *   be waiting for it: end the process.
  */
 export async function serveRank(ranks: Ranks): Promise<void> {
   const { place } = ranks;

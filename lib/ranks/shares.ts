@@ -1,7 +1,8 @@
 /** Which rank computes which text. A function of the calls alone, so that runs repeat. */
 
 /**
- * Splits items into shares of about equal size: the largest first, each to the share that is smallest.
+ * Splits items into shares of about equal size: the largest first, each to the share that is
+ * smallest.
  *
  * @param sizes of the items, in tokens
  * @param fixed the share of an item that has no choice
@@ -35,8 +36,8 @@ const blockTokens = 16;
 const largestLoad = 1.25;
 
 /**
- * Sends a conversation to the rank that has its prefix in its KV cache, unless that rank has too much
- * to do. Prefixes are known by hashes of whole blocks.
+ * Sends a conversation to the rank that has its prefix in its KV cache, unless that rank has too
+ * much to do. Prefixes are known by hashes of whole blocks.
  */
 export class PrefixPlaces {
   readonly #ranks: number;

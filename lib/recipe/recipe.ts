@@ -1,6 +1,6 @@
 /**
- * A recipe: a training as one typed value. `nlac train` runs it, `--set a.b=1` changes a field of it, and the
- * run directory keeps it as it was resolved.
+ * A recipe: a training as one typed value. `nlac train` runs it, `--set a.b=1` changes a field of
+ * it, and the run directory keeps it as it was resolved.
  */
 
 import { existsSync, readdirSync } from "node:fs";
@@ -26,15 +26,16 @@ import { reportConfig } from "../sinks/config.ts";
 import type { TokenizerParts } from "../tokens/tokenizer.ts";
 import { warmupConfig } from "../training/warmup.ts";
 
-/** What every recipe has, whatever its algorithm. */
+/** Fields of all recipes. */
 const common = {
   /** Names the run directory. */
   name: z.string().min(1),
   /** One line on what it shows and how long it takes. */
   description: z.string().default(""),
   /**
-   * A model name, a Hugging Face directory, a .gguf file, or the directory of a run, whose newest checkpoint it is. Or
-   * what a new one with random weights is made of: a Hugging Face config.json and a tokenizer.
+   * A model name, a Hugging Face directory, a .gguf file, or the directory of a run, whose newest
+   * checkpoint it is. Or, for a new model with random weights, a Hugging Face config.json and a
+   * tokenizer.
    */
   model: z.union([
     z.string().min(1),
@@ -45,7 +46,10 @@ const common = {
   ]),
   learner: recipeLearner.prefault({}),
   environment: z.strictObject({
-    /** A key of `environments`, or the path of a file: relative to the recipe, or with --set to the current directory. */
+    /**
+     * A key of `environments`, or the path of a file: relative to the recipe, or with --set to the
+     * current directory.
+     */
     name: z.string().min(1),
     options: z.record(z.string(), z.unknown()).default({}),
   }),
@@ -56,7 +60,7 @@ const common = {
       /** Seconds between checkpoints; 0 saves after every update. */
       checkpointSeconds: z.number().min(0).default(600),
       keepCheckpoints: z.int().min(1).default(2),
-      /** Training samples recorded with all of their texts, an update. */
+      /** Training samples recorded per update, with all of their texts. */
       samplesPerUpdate: z.int().min(0).default(4),
       /**
        * NLAC: updates between samples in detail: the critic on the stored action, and the most
@@ -73,11 +77,14 @@ const common = {
     })
     .prefault({}),
   /**
-   * Inference servers that play the episodes of training and evaluation (docs/scaling.md). Default: the
-   * learner plays them.
+   * Inference servers that play the episodes of training and evaluation (docs/scaling.md). Default:
+   * the learner plays them.
    */
   rollouts: rolloutsConfig.optional(),
-  /** Where metrics, episodes and the run's end are sent, besides the run directory. Default: nowhere. */
+  /**
+   * Where metrics, episodes and the run's end are sent, besides the run directory. Default:
+   * nowhere.
+   */
   report: reportConfig,
 };
 
@@ -132,7 +139,9 @@ export function parseRecipe(input: unknown, source: string): Recipe {
   return parsed.data;
 }
 
-/** Methods that can learn from episodes of another policy, whose log probabilities they do not need. */
+/**
+ * Methods that can learn from episodes of another policy, whose log probabilities they do not need.
+ */
 const offPolicy: readonly Recipe["algorithm"][] = ["nlac", "rft", "sac"];
 
 /** Throws ERR_CONFIG for a method whose episodes these servers cannot play. */
@@ -169,7 +178,8 @@ export function recipeNames(): string[] {
 }
 
 /**
- * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and applies `--set` changes.
+ * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and
+ * applies `--set` changes.
  */
 export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
   const named = join(shippedRecipes, `${nameOrPath}.ts`);

@@ -1,4 +1,7 @@
-/** Runs a recipe: opens the environment and the model, warms up, trains, and writes the run directory. */
+/**
+ * Runs a recipe: opens the environment and the model, warms up, trains, and writes the run
+ * directory.
+ */
 
 import { accessSync, constants, existsSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -59,8 +62,8 @@ export interface TrainRecipeOptions {
   /** Where the run is written. Default: runs/<recipe>-<date>. */
   directory?: string | undefined;
   /**
-   * Stops the run at the next safe point, with a checkpoint. During the warm-up nothing has been saved yet: the call
-   * then rejects with ERR_ABORTED and the directory is removed.
+   * Stops the run at the next safe point, with a checkpoint. During the warm-up nothing has been
+   * saved yet: the call then rejects with ERR_ABORTED and the directory is removed.
    */
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
@@ -69,8 +72,9 @@ export interface TrainRecipeOptions {
   /** Sinks of metrics and episodes in addition to the recipe's `report`. */
   sinks?: readonly Sink[] | undefined;
   /**
-   * The ranks that train together, of which this is rank 0; the others call `serveRank`. After ERR_PEER end the
-   * process: a call on this rank's learner may still wait for a rank that has ended. Default: none.
+   * The ranks that train together, of which this is rank 0; the others call `serveRank`. After
+   * ERR_PEER end the process: a call on this rank's learner may still wait for a rank that has
+   * ended. Default: none.
    */
   ranks?: Ranks | undefined;
 }
@@ -125,8 +129,8 @@ const algorithms: Record<Recipe["algorithm"], Algorithm> = {
 /**
  * Trains as `nlac train` does. `loadRecipe` gives the recipes that come with nlac.
  *
- * @throws NlacError ERR_CONFIG for a bad recipe, ERR_RUN for a directory that already has a run, ERR_ABORTED; see
- *   `Learner.load` for errors of the model
+ * @throws NlacError ERR_CONFIG for a bad recipe, ERR_RUN for a directory that already has a run,
+ *   ERR_ABORTED; see `Learner.load` for errors of the model
  */
 export async function trainRecipe(
   recipe: RecipeInput,
@@ -138,16 +142,19 @@ export async function trainRecipe(
 }
 
 /**
- * Continues a run with the recipe that it was started with. If its newest checkpoint is damaged, the newest one that is
- * whole is used, with a warning. Records after the checkpoint are removed and repeated; later checkpoints are renamed
- * to `….aside`. Without `log`, warnings are emitted by the process.
+ * Continues a run with the recipe that it was started with. If its newest checkpoint is damaged,
+ * the newest one that is whole is used, with a warning. Records after the checkpoint are removed
+ * and repeated; later checkpoints are renamed to `….aside`. Without `log`, warnings are emitted by
+ * the process.
  *
- * @throws NlacError ERR_RUN, also if another process uses the run; ERR_CHECKPOINT that names the damaged files
+ * @throws NlacError ERR_RUN, also if another process uses the run; ERR_CHECKPOINT that names the
+ *   damaged files
  */
 export async function resumeRun(directory: string, options: ResumeRunOptions = {}): Promise<RecipeResult> {
   const path = resolve(directory);
   const recipe = recipeOf(path);
-  // First of all: a model may take minutes to load, and another process could write the next checkpoint meanwhile.
+  // First of all: a model may take minutes to load, and another process could write the next
+  // checkpoint meanwhile.
   const lock = lockRun(path);
   try {
     return await run(recipe, path, lock, options);
@@ -157,11 +164,12 @@ export async function resumeRun(directory: string, options: ResumeRunOptions = {
 }
 
 /**
- * Continues the run in `options.directory` if it has a checkpoint, and starts it otherwise: for jobs that are
- * restarted with the command that started them. A run that ended before its first checkpoint is renamed to
- * `….aside-N` and started anew.
+ * Continues the run in `options.directory` if it has a checkpoint, and starts it otherwise: for
+ * jobs that are restarted with the command that started them. A run that ended before its first
+ * checkpoint is renamed to `….aside-N` and started anew.
  *
- * @throws NlacError ERR_RUN if the run was started with another recipe; see `trainRecipe` and `resumeRun`
+ * @throws NlacError ERR_RUN if the run was started with another recipe; see `trainRecipe` and
+ *   `resumeRun`
  */
 export async function trainOrResume(
   recipe: RecipeInput,
@@ -207,7 +215,7 @@ async function run(
   let stop: StopFile | undefined;
   try {
     await requireGiven(recipe, environment, lock !== undefined);
-    // One that came too late for the process before.
+    // A stop file that the previous process did not see.
     if (lock) onDisk(path, () => rmSync(join(path, "stop"), { force: true }));
     stop = new StopFile(path, options.signal, () =>
       options.log?.(`${join(path, "stop")} was found: stopping at the next safe point …`),
@@ -281,7 +289,9 @@ async function trainIn(
   }
 }
 
-/** Removes a run that was stopped or failed before its first checkpoint: it could not be resumed. */
+/**
+ * Removes a run that was stopped or failed before its first checkpoint: it could not be resumed.
+ */
 function removeUnsaved(path: string): void {
   if (!hasCheckpoint(path)) rmSync(path, { recursive: true });
 }
@@ -414,7 +424,10 @@ function sourceOf(recipe: Recipe, heads: "value" | "q" | undefined, checkpoint?:
   };
 }
 
-/** The recipe's warm-up, if it has one. It is short: a stop abandons it, and nothing has been saved yet. */
+/**
+ * The recipe's warm-up, if it has one. It is short: a stop abandons it, and nothing has been saved
+ * yet.
+ */
 async function warm(
   recipe: Recipe,
   model: TrainedModel,

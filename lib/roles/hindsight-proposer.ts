@@ -40,9 +40,9 @@ export interface ProposerOptions {
   model: LanguageModel;
   environment: Pick<Environment, "name" | "actionFormat" | "propose">;
   /**
-   * Who writes: "policy", the trained policy; "environment", the environment's `propose`, without a
-   * summary; "different", the policy, asked for an action that differs from five samples and
-   * without looking back; or a service.
+   * Who generates proposals: "policy", the trained policy; "environment", the environment's
+   * `propose`, without a summary; "different", the policy, which is prompted for an action that
+   * differs from five samples and does not look back; or a service.
    */
   writer: "policy" | "environment" | "different" | ChatService;
   /**
@@ -144,7 +144,9 @@ export class HindsightProposer {
     return places.map((place) => byPlace.get(place) ?? []);
   }
 
-  /** Counts since the last call: what became of the proposals, and tokens that the policy generated. */
+  /**
+   * Counts since the last call: what became of the proposals, and tokens that the policy generated.
+   */
   takeMetrics(): Record<string, number> {
     const metrics = Object.fromEntries(
       Object.entries(this.#results).map(([result, number]) => [`proposals/${result}`, number]),
@@ -221,7 +223,7 @@ export class HindsightProposer {
     );
   }
 
-  /** What the policy writes after each prompt; undefined where the context has no room for it. */
+  /** The policy's completion of each prompt; undefined if the context has no room for it. */
   async #generate(
     requests: readonly (GenerateRequest & { tokens: number[]; maxNewTokens?: number })[],
   ): Promise<(Generation | undefined)[]> {

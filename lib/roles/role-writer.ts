@@ -33,8 +33,8 @@ export const rolesConfig = z.strictObject({
   /**
    * Source of d', from which targets are bootstrapped: "request", generated on request after the
    * observation (the paper's appendix A.2); "successor", predicted at s' after an action of the
-   * target policy, as L1 trains it (its eq. 1); "monte-carlo", no d': the target reads the real rest
-   * of the episode (Feng et al., 2025); or "none", an ablation. Default and paper: request.
+   * target policy, as L1 trains it (its eq. 1); "monte-carlo", no d': the target reads the real
+   * rest of the episode (Feng et al., 2025); or "none", an ablation. Default and paper: request.
    */
   bootstrap: z.enum(["request", "successor", "monte-carlo", "none"]).default("request"),
   /**

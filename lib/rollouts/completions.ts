@@ -32,7 +32,8 @@ export interface CompletionAnswer extends Answer {
  * The completion of a prompt of token ids.
  *
  * @param fields of the request besides `prompt` and those that ask for ids and log probabilities
- * @throws NlacError ERR_ROLLOUTS if the answer has no token ids, or not those of the prompt; HttpFault
+ * @throws NlacError ERR_ROLLOUTS if the answer has no token ids, or not those of the prompt;
+ *   HttpFault
  */
 export async function complete(
   { url, about }: Server,

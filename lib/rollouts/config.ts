@@ -34,7 +34,7 @@ const noWeights = (field: string) =>
     })
     .optional();
 
-/** Where a recipe's episodes are generated, if not by its learner. */
+/** The inference servers that generate a recipe's episodes. */
 export const rolloutsConfig = z.discriminatedUnion("engine", [
   z.strictObject({ engine: z.literal("vllm"), ...trained }),
   z.strictObject({ engine: z.literal("sglang"), ...trained }),

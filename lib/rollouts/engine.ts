@@ -1,4 +1,4 @@
-/** What the wrapper needs of an inference engine; vllm.ts, sglang.ts and openai.ts speak to one each. */
+/** The interface of an inference engine; vllm.ts, sglang.ts and openai.ts implement it. */
 
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -59,7 +59,7 @@ export interface Engine {
    * `temperature`.
    */
   scoredAt(temperature: number): number;
-  /** Looks whether a server has the calls that can be tried without changing it. */
+  /** Checks whether a server has the calls that can be tried without changing it. */
   open(url: string, kind: Weights["kind"]): Promise<Server>;
   /**
    * Gives the server new weights. Throws in the middle if a call fails; the server is then paused,
@@ -97,7 +97,10 @@ export function readAnswer<T>(schema: z.ZodType<T>, answer: unknown, where: stri
   throw new NlacError("ERR_ROLLOUTS", `${where} answers in another form: ${z.prettifyError(parsed.error)}`);
 }
 
-/** Makes a call that some servers lack. Throws ERR_ROLLOUTS with `advice` if this one does; HttpFault. */
+/**
+ * Makes a call that some servers lack. Throws ERR_ROLLOUTS with `advice` if this one does;
+ * HttpFault.
+ */
 export async function callOrAdvise(
   url: string,
   path: string,

@@ -1,4 +1,6 @@
-/** JSON over HTTP to inference servers. Node's fetch gives up after five minutes without an answer. */
+/**
+ * JSON over HTTP to inference servers. Node's fetch gives up after five minutes without an answer.
+ */
 
 import { Agent as HttpAgent, request as httpRequest } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
@@ -28,7 +30,7 @@ export class HttpFault extends Error {
 const longMs = 60 * 60_000;
 /** Milliseconds for calls that a server answers at once. */
 export const quickMs = 30_000;
-/** Finds out that a machine is no longer there. */
+/** Interval of TCP keep-alive probes, which detect a machine that is gone. */
 const keepAliveMs = 30_000;
 
 const agents = {
@@ -37,7 +39,8 @@ const agents = {
 };
 
 /**
- * Sends a request; `body` makes it a POST. The header `authorization` has $NLAC_ROLLOUTS_KEY, if set.
+ * Sends a request; `body` makes it a POST. The header `authorization` has $NLAC_ROLLOUTS_KEY, if
+ * set.
  *
  * @returns the answer's JSON; undefined if it is empty or not JSON
  * @throws HttpFault; the signal's AbortError

@@ -1,6 +1,6 @@
 /**
- * A learner whose episodes are played by inference servers. Everything else stays with it: losses, θ̄,
- * and the texts of critic and refiner.
+ * A learner whose episodes are played by inference servers. Everything else stays with it: losses,
+ * θ̄, and the texts of critic and refiner.
  */
 
 import { randomBytes } from "node:crypto";
@@ -43,8 +43,8 @@ export interface Rollouts<Model> {
  * Connects a learner to inference servers. They get its weights when the first episode begins, and
  * again as `every` says.
  *
- * @throws NlacError ERR_ROLLOUTS if a server does not answer or lacks a call, or if another process uses
- *   `shared`; ERR_IO. Later `generate` throws ERR_ROLLOUTS when no server is left
+ * @throws NlacError ERR_ROLLOUTS if a server does not answer or lacks a call, or if another process
+ *   uses `shared`; ERR_IO. Later `generate` throws ERR_ROLLOUTS when no server is left
  */
 export async function openRollouts<Model extends Learner | DistributedLearner>(
   model: Model,
@@ -205,8 +205,8 @@ class ServerPlayer implements ActionGenerator {
   /**
    * Generates each request on a server; those of θ̄ on the learner.
    *
-   * @throws NlacError ERR_CONFIG for what servers are not asked for, such as a grammar; ERR_ROLLOUTS;
-   *   ERR_ABORTED; when weights are sent, ERR_IO
+   * @throws NlacError ERR_CONFIG for request fields that servers do not get, such as a grammar;
+   *   ERR_ROLLOUTS; ERR_ABORTED; when weights are sent, ERR_IO
    */
   async generate(
     requests: readonly GenerateRequest[],
@@ -282,7 +282,7 @@ class ServerPlayer implements ActionGenerator {
 /** Seeds keep this many bits, which JSON numbers have. */
 const seedBits = 53;
 
-/** The request with all fields. Throws ERR_CONFIG for what is not sent to servers. */
+/** The request with all fields. Throws ERR_CONFIG for fields that servers do not get. */
 function actionRequest(request: GenerateRequest, endOfTurnIds: readonly number[]): ActionRequest {
   const { tokens, seed } = request;
   const unsent = ["messages", "grammar", "forced", "forbidden", "stop", "keepHidden", "topLogProbs"] as const;

@@ -1,6 +1,6 @@
 /**
- * Any server with OpenAI's completions that takes and returns token ids. OpenAI's API has no call that
- * changes weights, so such a server plays as a fixed policy.
+ * Any server with OpenAI's completions that takes and returns token ids. OpenAI's API has no call
+ * that changes weights, so such a server plays as a fixed policy.
  */
 
 import { NlacError } from "../base/errors.ts";

@@ -1,6 +1,6 @@
 /**
- * The inference servers of a run: which version each has, which one answers a request, and what happens
- * when one fails. Every accepted answer was written by one known version of the weights.
+ * The inference servers of a run: which version each has, which one answers a request, and what
+ * happens when one fails. Every accepted answer was written by one known version of the weights.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -36,7 +36,10 @@ interface Place {
 const pauseMs = { first: 250, most: 8000 };
 /** How long a server that failed rests, in milliseconds, if there are others. */
 const restMs = 5000;
-/** A server may have this many times the requests of another for the sake of its cache, and a few more. */
+/**
+ * A server may have this many times the requests of another for the sake of its cache, and a few
+ * more.
+ */
 const cacheLoad = { factor: 2, more: 8 };
 
 export class Servers {
@@ -95,8 +98,9 @@ export class Servers {
   }
 
   /**
-   * Gives all servers new weights, and frees the version that they had. Answers that began before are
-   * refused. A server that fails is given up as it is: paused, and perhaps with parts of both versions.
+   * Gives all servers new weights, and frees the version that they had. Answers that began before
+   * are refused. A server that fails is given up as it is: paused, and perhaps with parts of both
+   * versions.
    *
    * @throws NlacError ERR_ROLLOUTS if none is left
    */
@@ -195,7 +199,10 @@ export class Servers {
     }
   }
 
-  /** The server that has the request's prefix in its cache, if it is not busy; else the least busy one. */
+  /**
+   * The server that has the request's prefix in its cache, if it is not busy; else the least busy
+   * one.
+   */
   #choose(tokens: readonly number[]): Place {
     this.#requireOne();
     const usable = this.#places.filter(

@@ -1,4 +1,7 @@
-/** SGLang's own API: /generate and the calls that change weights. Read from the source of SGLang 0.5.23. */
+/**
+ * SGLang's own API: /generate and the calls that change weights. Read from the source of SGLang
+ * 0.5.23.
+ */
 
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -29,7 +32,8 @@ const answerSchema = z.object({
 export const sglang: Engine = {
   readFrom: "SGLang 0.5.23",
 
-  // Without SGLANG_RETURN_ORIGINAL_LOGPROB, logits are divided by the temperature first; greedy ones are not.
+  // Without SGLANG_RETURN_ORIGINAL_LOGPROB, logits are divided by the temperature first; greedy
+  // ones are not.
   scoredAt: (temperature) => (temperature === 0 ? 1 : temperature),
 
   async open(url) {
@@ -106,7 +110,7 @@ export const sglang: Engine = {
   },
 };
 
-/** Throws ERR_ROLLOUTS unless the server says that it did what was asked. */
+/** Throws ERR_ROLLOUTS unless the server reports success. */
 function requireDone(answer: unknown, where: string): void {
   const { success, message, error_message } = readAnswer(doneSchema, answer, where);
   if (success) return;

@@ -1,4 +1,6 @@
-/** Versions of the weights on a path that servers read too: one directory each, complete or absent. */
+/**
+ * Versions of the weights on a path that servers read too: one directory each, complete or absent.
+ */
 
 import { open, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * vLLM's API server: /v1/completions, and the calls of its development mode that change weights. Read
- * from the source of vLLM 0.33.0.
+ * vLLM's API server: /v1/completions, and the calls of its development mode that change weights.
+ * Read from the source of vLLM 0.33.0.
  */
 
 import { z } from "zod";

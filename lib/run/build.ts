@@ -1,4 +1,4 @@
-/** Which source and which native core produced a run or a result. */
+/** The source and the native core that produced a run or a result. */
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -22,15 +22,13 @@ export function describeSource(): Source {
   return { version, commit: commit && (changed ? `${commit}+` : commit) };
 }
 
-/**
- * What a run's numbers depend on beside its recipe: the source, and the core as it was compiled.
- */
+/** What a run's numbers depend on besides its recipe: the source, and the compiled core. */
 export interface Build extends Source {
   /** First digits of the SHA-256 of the native addon; null where there is none. */
   core: string | null;
 }
 
-/** The build that a training on `device` runs. */
+/** The build that trains on `device`. */
 export function describeBuild(device: string): Build {
   return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
 }
@@ -42,7 +40,7 @@ const numerics = z.object({
   threads: z.int(),
 });
 
-/** What the last digits of a run's numbers depend on beside its recipe and build. */
+/** What the last digits of a run's numbers depend on besides its recipe and build. */
 export type Numerics = z.infer<typeof numerics>;
 
 /** The numerics of a training in this process. */

@@ -1,5 +1,5 @@
 /**
- * The checkpoints of a run: which there are, whether one is whole, and which one to resume from.
+ * Lists a run's checkpoints, checks whether one is complete, and chooses the one to resume from.
  *
  * A checkpoint is whole if its files have their checksums (files/checksums.ts), it belongs to this
  * run, and the episodes begin as they did when it was written.
@@ -36,7 +36,7 @@ export const savedState = z.strictObject({
 export type SavedState = z.infer<typeof savedState>;
 export type RecordFile = keyof SavedState["files"];
 
-/** A checkpoint that is whole. */
+/** A complete checkpoint. */
 export interface WholeCheckpoint {
   number: number;
   path: string;
@@ -47,7 +47,10 @@ export interface WholeCheckpoint {
 
 export const emptyStart = (): FileStart => ({ bytes: 0, hash: createHash("sha256") });
 
-/** Numbers of the checkpoints, the newest first; they have their names once they are complete. Throws ERR_IO. */
+/**
+ * Numbers of the checkpoints, the newest first. A checkpoint gets its name when it is complete.
+ * Throws ERR_IO.
+ */
 export function checkpointNumbers(run: string): number[] {
   const root = join(run, "checkpoints");
   if (!existsSync(root)) return [];
@@ -59,7 +62,7 @@ export function checkpointPath(run: string, number: number): string {
   return join(run, "checkpoints", String(number).padStart(6, "0"));
 }
 
-/** The first number that no checkpoint, also none set aside, has had. Throws ERR_IO. */
+/** The first number that no checkpoint has used, including those set aside. Throws ERR_IO. */
 export function nextNumber(run: string): number {
   const root = join(run, "checkpoints");
   const names = onDisk(root, () => readdirSync(root));

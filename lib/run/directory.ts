@@ -12,7 +12,7 @@
  *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); reward-model/, the same of
  *                        a reward model, if there is one; sampler.bin and
  *                        replay.json if there is a replay buffer; checksums.json
- *   checkpoints/N.aside  one that was damaged or passed over when the run was resumed
+ *   checkpoints/N.aside  one that was damaged or skipped when the run was resumed
  *   latest               the name of the newest checkpoint
  *   lock                 the process that writes here
  *
@@ -110,7 +110,7 @@ export class RunDirectory implements TrainingRun {
     makeDirectory(path);
     const lock = lockRun(path);
     try {
-      // Another process may have started a run here since.
+      // Another process may have started a run here in the meantime.
       if (existsSync(join(path, "run.json"))) requireNewRun(path);
       makeDirectory(join(path, "checkpoints"));
       writeDescription(path, { id: randomUUID(), ...options.description });
@@ -258,8 +258,8 @@ export class RunDirectory implements TrainingRun {
   }
 
   /**
-   * Closes all files and releases the lock, also if that fails. `state` is written to status.json; by
-   * default the run was stopped. Throws ERR_IO.
+   * Closes all files and releases the lock, also if that fails. `state` is written to status.json;
+   * by default the run was stopped. Throws ERR_IO.
    */
   close(state: Exclude<RunStatus["state"], "running"> = "stopped", error?: RunStatus["error"]): void {
     const records = [this.#metrics, this.#trajectories, this.#samples, this.#draws, this.#probed];
@@ -278,7 +278,8 @@ export class RunDirectory implements TrainingRun {
 }
 
 /**
- * Locks a run, or a directory of runs, for this process. The lock of an ended process is taken over.
+ * Locks a run, or a directory of runs, for this process. The lock of an ended process is taken
+ * over.
  * @throws NlacError ERR_RUN when it is in use, ERR_IO
  */
 export function lockRun(path: string): Lock {

@@ -1,6 +1,7 @@
 /**
  * Records of what an update trained on. `samples.jsonl` has some complete samples, `draws.jsonl`
- * every transition that was drawn, `probes.jsonl` a few fixed transitions explained again and again.
+ * every transition that was drawn, `probes.jsonl` a few fixed transitions explained again and
+ * again.
  */
 
 import { join } from "node:path";
@@ -10,7 +11,9 @@ import { readRecords } from "../files/records.ts";
 
 const whole = z.int().min(0);
 
-/** Per token of a completion that a loss was computed on. Lists of figures are base64 of float16. */
+/**
+ * Per token of a completion that a loss was computed on. Lists of figures are base64 of float16.
+ */
 export const tokenRecord = z.strictObject({
   ids: z.array(whole),
   /** The text of each token. A character of several tokens is the text of its last one. */
@@ -49,9 +52,9 @@ export const sampleRecordSchema = z.strictObject({
   turn: whole.optional(),
   /**
    * Completions by role: future, target, critic (of the stored action), attempt, critique (of the
-   * attempt), refinement, episode (with control tokens), chosen, rejected; with number from the
-   * second on. State, action and observation are those of the episode unless they are here: an
-   * action other than the played one, or records of earlier versions.
+   * attempt), refinement, episode (with control tokens), chosen, rejected; the second and later
+   * ones are numbered. State, action and observation are those of the episode unless they are here:
+   * an action other than the played one, or records of earlier versions.
    */
   texts: z.record(z.string(), z.string()),
   /** Figures of the sample: L1, L2, reward, probability of the draw, causes of drops. */
@@ -74,7 +77,7 @@ export const drawsRecord = z.strictObject({
   l1: z.array(z.number().nullable()),
   /** P(i) of the draw. */
   probability: z.array(z.number()),
-  /** Episodes played since. */
+  /** Number of episodes played since the transition's. */
   age: z.array(z.int()),
   /** Verdict of the target and of the last critique: yes, no, or why there is none. */
   target: z.array(z.string()),
@@ -106,7 +109,9 @@ export function stateMessages(
   return [...opening, ...before].map(({ role, content }) => ({ role, content }));
 }
 
-/** State, action and observation of a turn as texts; without a turn, the state before the first one. */
+/**
+ * State, action and observation of a turn as texts; without a turn, the state before the first one.
+ */
 export function contextOf(episode: EpisodeRecord, turn?: number): Record<string, string> {
   const messages = stateMessages(episode, turn ?? 0);
   const state = messages.map(({ role, content }) => `${role}: ${content}`).join("\n");

@@ -14,11 +14,11 @@ export const runStatus = z.strictObject({
   /** Seconds since 1970: when this process began, and when it wrote last. */
   started: z.number(),
   heartbeat: z.number(),
-  /** What it does, and how many of how many steps are done. */
+  /** The phase, and its finished and total steps. */
   phase: z.string(),
   done: z.number(),
   total: z.number(),
-  /** Share of the training that is done, 0 to 1, and what it was when this process began. */
+  /** Share of the training that is done, 0 to 1: now, and when this process began. */
   fraction: z.number(),
   fractionAtStart: z.number(),
   /** Why it failed. */
@@ -36,7 +36,7 @@ export function readStatus(run: string): RunStatus | undefined {
   return existsSync(path) ? readJson(path, runStatus, "ERR_RUN") : undefined;
 }
 
-/** Writes status.json from the calls of a progress display, and passes all of them on to it. */
+/** Writes status.json from the calls of a progress display, and passes the calls on. */
 export class StatusWriter implements Progress {
   readonly #path: string;
   readonly #shown: Progress;

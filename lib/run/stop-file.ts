@@ -7,7 +7,7 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 
-/** Milliseconds between two looks. */
+/** Milliseconds between two checks. */
 const everyMs = 1000;
 
 export class StopFile {
@@ -29,7 +29,7 @@ export class StopFile {
     }, everyMs).unref();
   }
 
-  /** Looks no more. */
+  /** Stops checking. */
   close(): void {
     clearInterval(this.#timer);
   }

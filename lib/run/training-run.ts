@@ -1,6 +1,6 @@
 /**
- * The interface between an algorithm and its run: metrics, samples, checkpoints, and the signal to
- * stop. `memoryRun` is for library use and tests; run/directory.ts writes to disk.
+ * The interface between an algorithm and its run: metrics, samples, checkpoints, and the stop
+ * signal. `memoryRun` keeps everything in memory; run/directory.ts writes to disk.
  */
 
 import { z } from "zod";
@@ -176,7 +176,8 @@ export interface TrainingRun {
   readonly probes: number;
   /**
    * Where the episodes come from, if they are not played: resolves with episodes from number `first`
-   * on, once there are `count`. Off-policy methods may get more. Throws ERR_ABORTED when the signal fires.
+   * on, once there are `count`. Off-policy methods may get more. Throws ERR_ABORTED when the signal
+   * fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
   /**

@@ -11,7 +11,7 @@ import { readDescription } from "./description.ts";
 import { drawsRecord, probeRecord, sampleRecordSchema } from "./samples.ts";
 import { eventFault } from "./tensorboard.ts";
 
-/** A part of a run, and what is wrong with it: nothing if it is whole. */
+/** A part of a run, and its faults; none if it is undamaged. */
 export interface Verified {
   path: string;
   faults: string[];

@@ -20,8 +20,8 @@ export class Bodies {
   /**
    * Calls `use` with the request's body, which counts as held until `use` is done.
    *
-   * @throws RequestError of status 413 for a body that is too long, 415 for one that is not said to
-   *   be JSON, 429 if others take too much memory, 400 if the client breaks off
+   * @throws RequestError of status 413 for a body that is too long, 415 for one whose content-type
+   *   is not JSON, 429 if others take too much memory, 400 if the client breaks off
    */
   async with<T>(c: Context, use: (body: Uint8Array) => Promise<T>): Promise<T> {
     const { incoming } = c.env as HttpBindings;
@@ -80,7 +80,9 @@ function tooMany(c: Context): RequestError {
   return new RequestError(429, "rate_limit_error", message, "queue_full");
 }
 
-/** The chunks in an array that shares its memory with nothing, so that a thread can take it over. */
+/**
+ * The chunks in an array that shares its memory with nothing, so that a thread can take it over.
+ */
 function joined(chunks: readonly Uint8Array[], bytes: number): Uint8Array {
   const whole = new Uint8Array(bytes);
   let at = 0;

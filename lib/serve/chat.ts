@@ -120,7 +120,10 @@ export class Chats {
     return place;
   }
 
-  /** Throws a RequestError, also for a conversation that its chat template or the context cannot hold. */
+  /**
+   * Throws a RequestError, also for a conversation that its chat template or the context cannot
+   * hold.
+   */
   async #open(read: ReadChat, bytes: number, place: Place | undefined): Promise<OpenedChat> {
     const { request, messages, names, grammar } = read;
     const conversation = await this.#conversations.open(read, bytes, place?.held);
@@ -133,7 +136,10 @@ export class Chats {
     return { request, messages, asked: names.at(-1)!, conversation, prompt, place, requests };
   }
 
-  /** Reads a complete answer, keeps the conversation for the client's next request, and records the turn. */
+  /**
+   * Reads a complete answer, keeps the conversation for the client's next request, and records the
+   * turn.
+   */
   #finish(chat: OpenedChat, generation: Generation, { version, pinned }: Admission): Answer {
     const { request, messages, asked, place } = chat;
     const calls = mayCall(request);
@@ -156,7 +162,10 @@ export class Chats {
     return { said, generation };
   }
 
-  /** A call is recognized only when it is complete: if calls are possible, the text is sent in one piece. */
+  /**
+   * A call is recognized only when it is complete: if calls are possible, the text is sent in one
+   * piece.
+   */
   #stream(
     c: Context,
     chat: OpenedChat,

@@ -12,8 +12,8 @@ import type { ReadChat } from "./reading.ts";
 /** The parts of a learner that serving uses. */
 export type ServedModel = Pick<Learner, "generate" | "decode" | "tokenizer" | "maxPositions"> & {
   /**
-   * For a model whose weights change while it is served: admits a request to the current weights, or
-   * to those of a kept version.
+   * For a model whose weights change while it is served: admits a request to the current weights,
+   * or to those of a kept version.
    */
   admit?(version?: string): Promise<Admission>;
   /** The names of the kept versions. */

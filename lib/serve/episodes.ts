@@ -69,7 +69,7 @@ export interface ServedTurn {
   pinned?: boolean | undefined;
 }
 
-/** How an episode goes on after a reward. */
+/** How an episode continues after a reward. */
 export interface Ending {
   terminated: boolean;
   truncated: boolean;
@@ -239,9 +239,9 @@ export class Episodes {
   /**
    * Adds `reward` to a turn of the episode, by default to the last one. `observation` has the
    * messages that followed the last turn. If `ending` says so, closes the episode and writes it,
-   * together with its open sub-episodes: one without its own reward gets the whole reward of this one.
-   * Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or replaced),
-   * without changing the episode.
+   * together with its open sub-episodes: one without its own reward gets the whole reward of this
+   * one. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
+   * replaced), without changing the episode.
    */
   reward(
     name: string,
@@ -281,8 +281,8 @@ export class Episodes {
   }
 
   /**
-   * The conversation before a turn of an open episode, for a correction. Throws a RequestError of
-   * status 404, or 400, also if the episode is held out.
+   * The conversation before a turn of an open episode, for a correction. Throws a RequestError (404
+   * or 400), also if the episode is held out.
    */
   stateOf(name: string, turn: number): Conversation {
     const { turns, conversation, split } = this.#openEpisode(name);
@@ -303,8 +303,8 @@ export class Episodes {
   }
 
   /**
-   * Drops an open episode without recording it. Resolves to whether there was one, once its content is
-   * not on disk any more. Throws ERR_IO.
+   * Drops an open episode without recording it. Resolves to whether there was one, once its content
+   * is not on disk any more. Throws ERR_IO.
    */
   async forget(name: string): Promise<boolean> {
     const episode = this.#open.get(name);
@@ -329,8 +329,8 @@ export class Episodes {
 
   /**
    * Deletes recorded episodes: their content is removed from the file. Their places remain, so that
-   * the numbers of later episodes do not change. Others may be recorded meanwhile. Resolves to whether
-   * there were any. Throws ERR_IO, ERR_ABORTED if the recording is closed; the file is then unchanged.
+   * the numbers of later episodes do not change. Others may be recorded meanwhile. Resolves to
+   * whether there were any. If it throws ERR_IO or ERR_ABORTED (closed), the file is unchanged.
    */
   async deleteRecorded(is: (record: EpisodeRecord) => boolean): Promise<boolean> {
     const { path } = this.#writer;

@@ -1,19 +1,19 @@
 /**
- * Compiling a grammar takes from milliseconds to seconds, and the core compiles one at a time. Here
- * requests with new grammars wait for it: first those of clients that have used the least time, and
- * of these the cheapest. Grammars that would take too long are refused before.
+ * Compiling a grammar takes from milliseconds to seconds, and the core compiles one at a time.
+ * Requests with new grammars wait here. Clients that have used the least time come first, and of
+ * their requests the cheapest. Grammars that would take too long are refused.
  */
 
 import type { Grammar } from "../model/grammar.ts";
 
 /** Maximum estimate of the compile time, in milliseconds on a vocabulary of 50,000 tokens. */
 export const maxCompileMs = 4000;
-/** Milliseconds after which the next grammar is passed on, even if the one before is not done. */
+/** Milliseconds after which the next grammar is compiled even if the previous one is not done. */
 const patienceMs = 10_000;
 /** Number of grammars and of clients that are remembered. */
 const maxRemembered = 1000;
 
-/** Who sent a request, from the widest to the narrowest: its address, and its connection. */
+/** Who sent a request: its address, then its connection. */
 export type ClientKeys = readonly string[];
 
 interface Waiting {

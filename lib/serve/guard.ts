@@ -15,7 +15,9 @@ export interface GuardOptions {
   host: string;
   /** Other names by which clients may call the server. */
   allowHosts?: readonly string[];
-  /** Origins of web pages that may use the server, for example "https://chat.example"; "*" for all. */
+  /**
+   * Origins of web pages that may use the server, for example "https://chat.example"; "*" for all.
+   */
   corsOrigins?: readonly string[];
 }
 
@@ -41,8 +43,9 @@ export function guard({ host, allowHosts = [], corsOrigins = [] }: GuardOptions)
 }
 
 /**
- * Refuses a request that a page of another site sent without `Origin`, as for an image: for a GET that
- * changes something. A request with `Origin` was checked by `guard`. Throws a RequestError of status 403.
+ * Refuses a request that a page of another site sent without `Origin`, as for an image: for a GET
+ * that changes something. A request with `Origin` was checked by `guard`. Throws a RequestError of
+ * status 403.
  */
 export function refuseCrossSite(c: Context): void {
   const isChecked = c.req.header("origin") !== undefined;

@@ -18,7 +18,9 @@ export function lazy<T, U>(items: readonly T[], make: (item: T, i: number) => U)
   };
 }
 
-/** `value` as the answer. Lists in it may be lazy; their items and the items of plain lists may not. */
+/**
+ * `value` as the answer. Lists in it may be lazy; their items and the items of plain lists may not.
+ */
 export async function sendJson(c: Context, value: object): Promise<Response> {
   const pieces = inPieces(value);
   const first = await pieces.next();

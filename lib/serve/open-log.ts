@@ -1,7 +1,7 @@
 /**
- * A log of open episodes, so that a server that was killed or restarted continues them: each line is
- * the whole state of an episode after a change, or says that it has ended. A later line replaces an
- * earlier one of the same name.
+ * A log of open episodes, so that a server that was killed or restarted continues them: each line
+ * is the whole state of an episode after a change, or says that it has ended. A later line replaces
+ * an earlier one of the same name.
  */
 
 import type { Message } from "../contract/environment.ts";
@@ -66,7 +66,10 @@ export class OpenLog {
     return [...open.values()];
   }
 
-  /** @param records gives the state of all open episodes, with which the log is rewritten now and then */
+  /**
+   * @param records gives the state of all open episodes, with which the log is rewritten now and
+   *   then
+   */
   start(records: () => Iterable<OpenRecord>): void {
     this.#records = records;
     this.#writer.replaceNow(records());
@@ -87,7 +90,10 @@ export class OpenLog {
     } catch {}
   }
 
-  /** Writes the log anew with the open episodes only. Throws ERR_IO, ERR_ABORTED; the old log then remains. */
+  /**
+   * Writes the log anew with the open episodes only. Throws ERR_IO, ERR_ABORTED; the old log then
+   * remains.
+   */
   async rewrite(): Promise<void> {
     await this.#writer.replace(this.#records);
     this.#rewrittenBytes = this.#writer.bytes;

@@ -1,6 +1,7 @@
 /**
- * Requests and errors of OpenAI's chat and completion endpoints. Unknown parameters are refused, and
- * so are known ones that would change the response and are not supported. The others are ignored.
+ * Requests and errors of OpenAI's chat and completion endpoints. Unknown parameters are refused,
+ * and so are known ones that would change the response and are not supported. The others are
+ * ignored.
  */
 
 import { z } from "zod";
@@ -303,7 +304,10 @@ export const completionRequest = known(
   ignoredByCompletions,
 ).refine(noneIsLeftOut, allAreGiven);
 
-/** The prompts of a request: a text, ids, or a list of these. Written out, because zod is slow on ids. */
+/**
+ * The prompts of a request: a text, ids, or a list of these. Written out, because zod is slow on
+ * ids.
+ */
 function promptsIn(value: unknown, context: z.RefinementCtx): (string | number[])[] {
   const areIds = (prompt: unknown): prompt is number[] =>
     Array.isArray(prompt) && prompt.length > 0 && prompt.every((id) => Number.isSafeInteger(id) && id >= 0);
@@ -415,7 +419,10 @@ export function formatOf({ response_format: format }: ChatRequest): Grammar | un
   return format.type === "json_schema" ? { jsonSchema: format.json_schema.schema } : { json: true };
 }
 
-/** Throws a RequestError of status 400 unless the context has room after a prompt of `length` tokens. */
+/**
+ * Throws a RequestError of status 400 unless the context has room after a prompt of `length`
+ * tokens.
+ */
 export function checkLength(length: number, maxPositions: number, parameter: string): void {
   if (length < maxPositions) return;
   throw badRequest(

@@ -1,4 +1,7 @@
-/** Generation for the endpoints: how many requests may wait, their cancellation and options. */
+/**
+ * Generates for the endpoints: limits how many requests wait, cancels them, and converts their
+ * options.
+ */
 
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
@@ -68,7 +71,9 @@ export class RequestQueue {
     clearTimeout(late);
   }
 
-  /** Throws a RequestError of status 404 for any name but the served one, or that of a kept version. */
+  /**
+   * Throws a RequestError of status 404 for any name but the served one, or that of a kept version.
+   */
   checkModel(name: string): void {
     if (name === this.#options.name) return;
     const pinned = this.#versionIn(name);
@@ -83,8 +88,8 @@ export class RequestQueue {
   }
 
   /**
-   * Admits a request for `model`: its weights do not change until it leaves, and the answer's header
-   * names their version. Throws a RequestError of status 429 if too many are waiting.
+   * Admits a request for `model`: its weights do not change until it leaves, and the answer's
+   * header names their version. Throws a RequestError of status 429 if too many are waiting.
    */
   async admit(c: Context, model: string): Promise<Admission> {
     const { learner, maxWaiting = 256 } = this.#options;
@@ -115,8 +120,8 @@ export class RequestQueue {
 
   /**
    * Generates all requests at once; the admission is left when they are done. Throws a RequestError
-   * immediately: status 429 if too many are waiting, 400 if there could never be room for them, 503 if
-   * the server is stopping.
+   * immediately: status 429 if too many are waiting, 400 if there could never be room for them, 503
+   * if the server is stopping.
    */
   generate(
     c: Context,
@@ -204,7 +209,10 @@ function clientOf(c: Context): ClientKeys {
   return [remoteAddress, `${remoteAddress} ${remotePort}`];
 }
 
-/** Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into memory. */
+/**
+ * Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into
+ * memory.
+ */
 function checkSizes(requests: readonly GenerateRequest[]): void {
   const total = (count: (request: GenerateRequest) => number) =>
     requests.reduce((sum, request) => sum + count(request), 0);

@@ -1,4 +1,6 @@
-/** The thread that reader.ts starts: reads one request at a time, and may be ended at any moment. */
+/**
+ * The thread that reader.ts starts: reads one request at a time, and may be ended at any moment.
+ */
 
 import { parentPort, workerData } from "node:worker_threads";
 import { NlacError } from "../base/errors.ts";

@@ -1,7 +1,7 @@
 /**
- * Reads requests without stalling the event loop: small ones on it, one at a time, and large ones in
- * a thread. The thread starts with the first large request, and ends when it has been idle, so that
- * its memory is returned.
+ * Reads requests without stalling the event loop: small ones on it, one at a time, and large ones
+ * in a thread. The thread starts with the first large request, and ends when it has been idle, so
+ * that its memory is returned.
  */
 
 import { once } from "node:events";
@@ -155,7 +155,9 @@ class ReaderThread {
     this.#idle = setTimeout(() => void this.end(), idleMs).unref();
   }
 
-  /** The smallest request, unless the oldest has waited for long: large ones delay only large ones. */
+  /**
+   * The smallest request, unless the oldest has waited for long: large ones delay only large ones.
+   */
   #next(): Waiting | undefined {
     const [oldest] = this.#waiting;
     if (oldest === undefined) return undefined;

@@ -125,7 +125,7 @@ export class RequestReader {
         ? this.#start(messages, tools)
         : append(Conversation.fromJSON(after, this.#tokenizer, this.template).remember(remembered), messages);
     checkLength(conversation.length, this.#limits.maxPositions, "messages");
-    // Renders what the answer will be appended with.
+    // Renders the template's text around the answer, with which it will be appended.
     conversation.prompt();
     conversation.fork().appendGeneration({ tokens: [] });
     return { conversation: conversation.toJSON(), remembered: new Map(conversation.remembered) };
@@ -157,7 +157,10 @@ export class RequestReader {
     return append(begin(written), messages.slice(opening.length));
   }
 
-  /** The constraint on the answer. Throws a RequestError of status 400 for one that cannot be enforced. */
+  /**
+   * The constraint on the answer. Throws a RequestError of status 400 for one that cannot be
+   * enforced.
+   */
   #grammarOf(
     request: ChatRequest,
     messages: readonly Said[],
@@ -245,7 +248,10 @@ function append(conversation: Conversation, messages: readonly Said[]): Conversa
   return conversation;
 }
 
-/** A message for comparison, as JSON: arguments are parsed, because clients may format them differently. */
+/**
+ * A message for comparison, as JSON: arguments are parsed, because clients may format them
+ * differently.
+ */
 function sameness({ role, content, call }: Said): string {
   if (call === undefined) return JSON.stringify([role, content]);
   try {

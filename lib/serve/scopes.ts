@@ -18,8 +18,8 @@ export function scopeOf(path: string, method: string): Scope {
 }
 
 /**
- * Throws a RequestError of status 401 unless the key is known, or 403 if it lacks the scope. Without
- * any keys, everything is allowed.
+ * Throws a RequestError of status 401 unless the key is known, or 403 if it lacks the scope.
+ * Without any keys, everything is allowed.
  *
  * @param authorization the header of the request
  * @param all the key that may do everything

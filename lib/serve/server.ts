@@ -1,11 +1,12 @@
 /**
- * A model behind OpenAI's API: agents that were written for it play and are recorded unchanged.
+ * Serves a model behind OpenAI's API, and records the episodes of its clients.
  *
  *   GET  /v1/models, /health
  *   POST /v1/chat/completions, /v1/completions
  *   POST /v1/episodes/{id}/reward              with a recording
  *
- * Requests are generated together; beyond `maxWaiting` texts a client is asked to come back.
+ * Requests are generated together. If more than `maxWaiting` completions would wait, a request gets
+ * status 429.
  */
 
 import { createServer, type Server as HttpServer } from "node:http";
@@ -44,7 +45,10 @@ export interface ServeOptions {
   /** What clients must send as their API key. */
   token?: string;
   weights?: WeightSet;
-  /** Completions in progress or waiting, beyond which a request gets status 429. Default 256. */
+  /**
+   * Maximum number of completions in progress or waiting; a request that would exceed it gets
+   * status 429. Default 256.
+   */
   maxWaiting?: number;
   /** A file to which rewarded episodes are appended. */
   record?: string;
@@ -60,19 +64,29 @@ export interface ServeOptions {
    * Default none.
    */
   corsOrigins?: readonly string[];
-  /** Ids that remembered conversations may have together, and those of open episodes. Default 4,000,000. */
+  /**
+   * Maximum total length of the cached conversations, and of the open episodes, in tokens. Default
+   * 4,000,000.
+   */
   maxHeldTokens?: number;
-  /** What clients may do by their API keys, besides `token`, which may do everything. Default none. */
+  /** Further API keys and their scopes; `token` may do everything. Default none. */
   tokens?: Readonly<Record<string, readonly Scope[]>>;
   /** With `record`: a file in which open episodes survive a restart. Default: they are lost. */
   openLog?: string;
-  /** With `openLog`: open episodes without an answer or reward for this long are ended. Default: never. */
+  /**
+   * With `openLog`: open episodes without an answer or reward for this long are ended. Default:
+   * never.
+   */
   maxIdleMs?: number;
-  /** How actions of recorded turns are read. Default: calls where tools are given, else the whole text. */
+  /**
+   * How actions of recorded turns are read. Default: calls where tools are given, else the whole
+   * text.
+   */
   actionFormat?: ActionFormat;
   /**
-   * Called with each text of an episode before it is stored; what it returns is stored instead. With
-   * `openLog`, the model reads the stored texts of an open episode after a restart. Default: none.
+   * Called with each text of an episode before it is stored; what it returns is stored instead.
+   * With `openLog`, the model reads the stored texts of an open episode after a restart. Default:
+   * none.
    */
   redact?: Redact;
   /** Called with each recorded episode. */
@@ -98,9 +112,9 @@ export interface Server {
   /** Episodes written so far. */
   readonly recorded: number;
   /**
-   * Refuses new requests, finishes those in progress, or ends them after `graceMs` milliseconds, default
-   * 30,000. Without `openLog` it then takes the rewards of open episodes until `graceMs` after the last
-   * answer of each. The learner stays open.
+   * Refuses new requests, finishes those in progress, or ends them after `graceMs` milliseconds,
+   * default 30,000. Without `openLog` it then takes the rewards of open episodes until `graceMs`
+   * after the last answer of each. The learner stays open.
    */
   close(graceMs?: number): Promise<void>;
 }
@@ -173,7 +187,7 @@ async function close(http: HttpServer, service: Service, graceMs: number): Promi
   await service.end();
 }
 
-/** Answers what is not HTTP, or took too long to arrive. */
+/** Answers requests that are not HTTP, or that took too long to arrive. */
 function answerBroken(error: NodeJS.ErrnoException, socket: Socket): void {
   if (!socket.writable || error.code === "ECONNRESET") return void socket.destroy();
   const [status, message] =
@@ -341,14 +355,20 @@ const rewardRequest = z.strictObject({
   reward: z.number(),
   /** The turn that is rewarded, from 0. Default: the last one. */
   turn: z.int().min(0).optional(),
-  /** What the last turn led to, if the model was not asked again: for example the result of its call. */
+  /**
+   * The messages that followed the last turn, if no further request contains them: for example the
+   * result of its call.
+   */
   messages: z
     .array(z.strictObject({ role: z.enum(["user", "tool", "system"]), content: z.string() }))
     .max(64)
     .optional(),
-  /** Whether the task has ended. Default: yes, unless the episode is `truncated` or a `turn` is given. */
+  /**
+   * Whether the task has ended. Default: yes, unless the episode is `truncated` or a `turn` is
+   * given.
+   */
   terminated: z.boolean().optional(),
-  /** Whether a limit of the agent's own cut the episode: it is over, without an outcome. */
+  /** Whether the agent's own limit cut the episode: it then ends without an outcome. */
   truncated: z.boolean().default(false),
 });
 

@@ -43,7 +43,7 @@ const optionsSchema = z.strictObject({
     z.string().min(1),
     z.custom<LocalModel>((value) => typeof value === "object" && value !== null && "generate" in value),
   ]),
-  // Without their defaults: what is not given is the learner's to choose.
+  // Without defaults: the learner's defaults apply.
   device: recipeFields.device.unwrap().optional(),
   dtype: recipeFields.dtype.unwrap().optional(),
   int8Generation: recipeFields.int8Generation.unwrap().optional(),

@@ -59,8 +59,8 @@ const open = new Map<string, OpenRecording>();
 
 /**
  * Returns `service` with all replies recorded to `file`, each flushed to disk before it is
- * returned. Throws ERR_CONFIG if the file is not a recording or of another service, ERR_RUN if another
- * process records to it, ERR_IO.
+ * returned. Throws ERR_CONFIG if the file is not a recording or of another service, ERR_RUN if
+ * another process records to it, ERR_IO.
  */
 export function recordService(service: ChatService, file: string): ChatService {
   const path = resolve(file);

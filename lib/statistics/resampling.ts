@@ -66,8 +66,8 @@ export interface PermutationTest {
 /**
  * Tests whether the means of `a` and `b` differ by permuting labels (Fisher, 1935; Pitman, 1937).
  * Two samples: every choice of a.length values for the first. Pairs: every choice of signs of the
- * differences. If there are more than `maxPermutations` permutations, as many are sampled and the observed one
- * is added (Phipson and Smyth, 2010), so that p is never 0.
+ * differences. If there are more than `maxPermutations` permutations, as many are sampled and the
+ * observed one is added (Phipson and Smyth, 2010), so that p is never 0.
  *
  * @param options.paired a[i] and b[i] are one pair; default false
  * @throws RangeError if a sample is empty, or pairs have different lengths

@@ -29,7 +29,9 @@ export const hopeConfig = z
     /** On-policy episodes per task and iteration. Default and paper: 14. */
     episodesPerTask: count.default(14),
 
-    /** Of these, episodes per task that are branched; 0 is the paper's PRM+RL. Default and paper: 4. */
+    /**
+     * Of these, episodes per task that are branched; 0 is the paper's PRM+RL. Default and paper: 4.
+     */
     branchedEpisodes: z.int().min(0).default(4),
     /**
      * Turns of a branched episode at which other actions are proposed. Default and paper: 2; Car
@@ -40,9 +42,9 @@ export const hopeConfig = z
     proposalsPerTurn: count.default(2),
     /**
      * Turns t, from 0, that may be branched at, in an episode of T turns: low·T ≤ t < high·T for
-     * `shares` [low, high], or first ≤ t < T - last for `turns` [first, last]. Default and paper, 20
-     * Questions: shares [0.3, 0.6]; Guess My City: [0.3, 0.8]; Car Dealer: [2, T - 1] in steps of two
-     * turns, here turns [4, 0].
+     * `shares` [low, high], or first ≤ t < T - last for `turns` [first, last]. Default and paper,
+     * 20 Questions: shares [0.3, 0.6]; Guess My City: [0.3, 0.8]; Car Dealer: [2, T - 1] in steps
+     * of two turns, here turns [4, 0].
      */
     branchRange: z
       .union([
@@ -51,28 +53,29 @@ export const hopeConfig = z
       ])
       .prefault({ shares: [0.3, 0.6] }),
     /**
-     * Who writes proposals: "policy", the trained policy; "environment", the environment's code, for
-     * models that cannot write them; "different", the baseline Explore-Prompt; or a service, as an
-     * object with its options: { "model": "gpt-4o" }, or { "local": path } for any model, also one
-     * that a run has trained ({ "local": "runs/sft/checkpoint/learner" }). Default "policy". Paper:
-     * GPT-4o; with β above 0 a model of 3 billion parameters that was distilled from it.
+     * Who writes proposals: "policy", the trained policy; "environment", the environment's code,
+     * for models that cannot write them; "different", the baseline Explore-Prompt; or a service, as
+     * an object with its options: { "model": "gpt-4o" }, or { "local": path } for any model, also
+     * one that a run has trained ({ "local": "runs/sft/checkpoint/learner" }). Default "policy".
+     * Paper: GPT-4o; with β above 0 a model of 3 billion parameters that was distilled from it.
      */
     proposer: proposalSource.default("policy"),
     /**
      * Whether the proposer looks back. If not, the model named by `proposer` acts in the agent's
-     * place: the baseline Oracle-Explore, whose proposer is the final policy. Default and paper: true.
+     * place: the baseline Oracle-Explore, whose proposer is the final policy. Default and paper:
+     * true.
      */
     hindsight: z.boolean().default(true),
     /** Softmax temperature of proposals. Default and paper: 0.3. */
     proposerTemperature: z.number().min(0).default(0.3),
     /**
-     * The summary's form: "short", 2 to 4 sentences with the secret, or "negotiation", ten questions
-     * on a sale without it. Default short. Paper: short; Car Dealer: negotiation.
+     * The summary's form: "short", 2 to 4 sentences with the secret, or "negotiation", ten
+     * questions on a sale without it. Default short. Paper: short; Car Dealer: negotiation.
      */
     summary: z.enum(["short", "negotiation"]).default("short"),
     /**
-     * Longest summary and longest list of proposals, in tokens, whoever writes them. Default 512 each.
-     * Paper: not given; its recipes take `maxTokens`.
+     * Longest summary and longest list of proposals, in tokens, whoever writes them. Default 512
+     * each. Paper: not given; its recipes take `maxTokens`.
      */
     maxSummaryTokens: count.default(512),
     maxProposalTokens: count.default(512),
@@ -80,8 +83,8 @@ export const hopeConfig = z
     /** γ per turn of the returns. Default 1. Paper: not given. */
     discount: share.default(1),
     /**
-     * How returns are scaled to [0, 1]: by the environment's reward range, or by the smallest and the
-     * largest return of the iteration. Default "range". Paper: not given.
+     * How returns are scaled to [0, 1]: by the environment's reward range, or by the smallest and
+     * the largest return of the iteration. Default "range". Paper: not given.
      */
     scaling: z.enum(["range", "observed"]).default("range"),
     /**
@@ -89,7 +92,9 @@ export const hopeConfig = z
      * of all episodes through (s, a) does. Default and paper: true.
      */
     prefixes: z.boolean().default(true),
-    /** Data points of the reward model per iteration. Default and paper: 10,000 (Car Dealer 20,000). */
+    /**
+     * Data points of the reward model per iteration. Default and paper: 10,000 (Car Dealer 20,000).
+     */
     points: count.default(10_000),
     /** Whether low and high values are equally frequent among them. Default and paper: true. */
     balanced: z.boolean().default(true),
@@ -108,8 +113,8 @@ export const hopeConfig = z
     /**
      * After the reward model's training, measures the policy with the best of `bestOf` actions per
      * turn by reward. With `every` above 0 it is measured after every so many updates too, and the
-     * weights with the most successes are used; of equal ones the last. Default: no episodes. Paper:
-     * 15 at temperature 0.7, on validation tasks, the best checkpoint.
+     * weights with the most successes are used; of equal ones the last. Default: no episodes.
+     * Paper: 15 at temperature 0.7, on validation tasks, the best checkpoint.
      */
     rewardEvaluation: z
       .strictObject({
@@ -123,26 +128,31 @@ export const hopeConfig = z
 
     /**
      * How the actor learns: "preference", online DPO against the reward model; "imitate", the
-     * proposals themselves, without a reward model (the baseline LEAP). Default and paper: preference.
+     * proposals themselves, without a reward model (the baseline LEAP). Default and paper:
+     * preference.
      */
     actor: z.enum(["preference", "imitate"]).default("preference"),
     /**
-     * With "imitate": whether each iteration's actor starts from the run's initial model again, with
-     * new moments. Default false. Paper: true, from the model before its fine-tuning.
+     * With "imitate": whether each iteration's actor starts from the run's initial model again,
+     * with new moments. Default false. Paper: true, from the model before its fine-tuning.
      */
     restart: z.boolean().default(false),
     /** States that the actor learns from per iteration; 0 is all of the data. Default all. */
     actorStates: z.int().min(0).default(0),
-    /** Actions sampled per state; the best and the worst are a pair. Default 2. Paper: not given. */
+    /**
+     * Actions sampled per state; the best and the worst are a pair. Default 2. Paper: not given.
+     */
     candidates: z.int().min(2).default(2),
     /** Softmax temperature at which they are sampled. Default and paper: 0.7. */
     candidateTemperature: z.number().min(0).default(0.7),
     /**
-     * The paper's exploration probability β: that a proposal replaces one of them. Default and paper:
-     * 0; 0.5 in its ablation.
+     * The paper's exploration probability β: that a proposal replaces one of them. Default and
+     * paper: 0; 0.5 in its ablation.
      */
     proposalShare: share.default(0),
-    /** States per step; proposals per step with "imitate". Default and paper: 12 (Car Dealer: 2). */
+    /**
+     * States per step; proposals per step with "imitate". Default and paper: 12 (Car Dealer: 2).
+     */
     batchSize: count.default(12),
     /** β of DPO: weight of the KL to the reference. Default 0.1. Paper: not given. */
     beta: z.number().gt(0).default(0.1),
@@ -155,7 +165,7 @@ export const hopeConfig = z
     reference: z.enum(["previous", "initial"]).default("previous"),
     /**
      * Whether an iteration whose policy has fewer successes in `evaluation` than the one before is
-     * undone: the training goes on from the policy before it. With two iterations the result is the
+     * undone: training continues from the policy before it. With two iterations the result is the
      * paper's best policy. Needs `evaluation.every` 1. Default false. Paper: true.
      */
     keepBest: z.boolean().default(false),
@@ -166,8 +176,8 @@ export const hopeConfig = z
     schedule: scheduleConfig.prefault({ shape: "linear" }),
     ...sampledConfig.shape,
     /**
-     * Longest text, in tokens; recorded actions and proposals beyond are left out and counted, sampled
-     * actions end there. Default and paper: 2,048.
+     * Longest text, in tokens; recorded actions and proposals beyond are left out and counted,
+     * sampled actions end there. Default and paper: 2,048.
      */
     maxTokens: count.default(2048),
   })
@@ -210,7 +220,7 @@ export const hopeState = countersSchema.extend({
   /** The updates after which it was measured last, and the most successes so far, 0 to 1. */
   rewardMeasuredAt: whole.optional(),
   rewardBest: share.optional(),
-  /** With `keepBest`: successes of the policy that the training goes on from, 0 to 1. */
+  /** With `keepBest`: successes of the policy from which training continues, 0 to 1. */
   best: share.optional(),
   /**
    * The proposer's summaries of the iteration's episodes, by their numbers. The policy that wrote
@@ -254,8 +264,8 @@ export async function ofIteration(
 }
 
 /**
- * @throws NlacError ERR_CONFIG if the environment is to propose actions and cannot, or if a proposer
- *   is to act in the agent's place and cannot
+ * @throws NlacError ERR_CONFIG if the environment is to propose actions and cannot, or if a
+ *   proposer is to act in the agent's place and cannot
  */
 export function requireProposer(
   { name, actionFormat, propose }: Pick<Environment, "name" | "actionFormat" | "propose">,

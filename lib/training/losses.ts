@@ -19,8 +19,8 @@ export function supportOf(config: { reasoning: boolean; support: Support }): Sup
 }
 
 /**
- * L1 per token of each of `texts`, [response tokens], and with `detail` what both models think of
- * them. Gradients accumulate as in `inGroups`. Throws ERR_ABORTED.
+ * L1 per token of each of `texts`, [response tokens], and with `detail` both models' probabilities.
+ * Gradients accumulate as in `inGroups`. Throws ERR_ABORTED.
  */
 export async function criticLosses(
   model: Pick<LanguageModel, "tokenKl">,

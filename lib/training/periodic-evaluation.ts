@@ -51,7 +51,10 @@ export interface MeasuredTraining<Task> {
   };
 }
 
-/** Shows the iteration that begins. The total is unknown if environment steps limit the training, or nothing does. */
+/**
+ * Shows the iteration that begins. The total is unknown if environment steps limit the training, or
+ * nothing does.
+ */
 function showIteration<Task>({ run, state, config }: MeasuredTraining<Task>): void {
   const isCounted = config.environmentSteps === 0 && config.iterations !== endless;
   const total = isCounted ? config.iterations : undefined;

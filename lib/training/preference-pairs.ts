@@ -1,4 +1,6 @@
-/** Pairs of a better and a worse text from recorded episodes, and the DPO loss on a batch of pairs. */
+/**
+ * Pairs of a better and a worse text from recorded episodes, and the DPO loss on a batch of pairs.
+ */
 
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";

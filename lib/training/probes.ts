@@ -1,6 +1,6 @@
 /**
- * Probes: a few transitions of the first iteration that the model explains at every evaluation, with
- * the same random numbers, so that two records differ only by what was learned in between.
+ * Probes: a few transitions of the first iteration that the model explains at every evaluation,
+ * with the same random numbers, so that two records differ only by what was learned in between.
  */
 
 import { derivedSeed, streams } from "../base/random.ts";
@@ -55,7 +55,9 @@ export async function* tapProbes(
   }
 }
 
-/** Explains the probes once after every evaluation. Throws ERR_ABORTED; nothing is recorded then. */
+/**
+ * Explains the probes once after every evaluation. Throws ERR_ABORTED; nothing is recorded then.
+ */
 export async function explainProbes(training: ProbedTraining): Promise<void> {
   const { model, environment, run, probes, state } = training;
   if (state.evaluated === undefined || state.probed === state.evaluated || probes.length === 0) return;

@@ -15,8 +15,8 @@ import type { TrainingRun } from "../run/training-run.ts";
 
 /**
  * The episodes of several files in order, numbered from 0. A branch names the new number of the
- * episode that it repeats; without that episode before it in its file it counts as an episode of its
- * own.
+ * episode that it repeats; without that episode before it in its file it counts as an episode of
+ * its own.
  *
  * @throws NlacError ERR_RUN for a damaged file, or for an episode of another tokenizer that lacks
  *   the task's messages; ERR_CONFIG if its tools are unknown; ERR_IO
@@ -33,7 +33,7 @@ export async function* recordedEpisodes<Task>(
     for (const record of readEpisodeRecords(path)) {
       const own = asSampled(record, model, environment.actionFormat);
       if (own === undefined) tools ??= await toolsOf(environment);
-      const read = own ?? writtenAgain(path, record, model, environment, tools!);
+      const read = own ?? tokenizedAgain(path, record, model, environment, tools!);
       const { branch, ...trajectory } = read;
       const repeated = branch && numbers.get(branch.trajectory);
       if (branch === undefined) numbers.set(record.id, id);
@@ -116,7 +116,7 @@ async function toolsOf<Task>(environment: Environment<Task>): Promise<ToolSchema
   }
 }
 
-function writtenAgain(
+function tokenizedAgain(
   path: string,
   record: EpisodeRecord,
   model: LanguageModel,

@@ -38,7 +38,9 @@ export interface PendingSample {
   kept?: number | undefined;
 }
 
-/** The records of an update between its two steps. As JSON, because a checkpoint may lie there too. */
+/**
+ * The records of an update between its two steps. As JSON, because a checkpoint may lie there too.
+ */
 export interface PendingRecords {
   draws: DrawsRecord;
   samples: PendingSample[];
@@ -110,7 +112,10 @@ export async function prepareRecords(
   return { draws, samples };
 }
 
-/** Records an update with the losses of its refinements. `records` lack in checkpoints of earlier versions. */
+/**
+ * Records an update with the losses of its refinements. `records` lack in checkpoints of earlier
+ * versions.
+ */
 export function writeRecords(
   training: { model: Pick<LanguageModel, "decode">; run: TrainingRun },
   records: PendingRecords | undefined,

@@ -96,8 +96,8 @@ export function keyOf(...parts: (readonly number[])[]): string {
 }
 
 /**
- * Maps returns to [0, 1]: from the environment's `rewardRange`, or from the smallest and the largest
- * of `values`. Values outside of the range are clipped; a range of one value maps to 0.5.
+ * Maps returns to [0, 1]: from the environment's `rewardRange`, or from the smallest and the
+ * largest of `values`. Values outside of the range are clipped; a range of one value maps to 0.5.
  */
 export function unitScale(
   scaling: "range" | "observed",

@@ -20,9 +20,9 @@ export interface RewardEvaluationOptions<Task> {
 }
 
 /**
- * Called before each update of the reward model and after the last: measures it if that is due. After the last of `total`
- * updates, the weights that were measured best take the place of the last ones. The reward model's
- * reference holds them.
+ * Called before each update of the reward model and after the last: measures it if that is due.
+ * After the last of `total` updates, the weights that were measured best take the place of the last
+ * ones. The reward model's reference holds them.
  *
  * @throws NlacError ERR_ABORTED
  */

@@ -56,7 +56,8 @@ export function actionSample(
 
 /**
  * A whole episode that an update trained on, including control tokens, with its metrics. If the
- * chat history drops reasoning, it has a text per turn; what precedes each is in the episode's record.
+ * chat history drops reasoning, it has a text per turn; what precedes each is in the episode's
+ * record.
  */
 export function episodeSample(
   model: Pick<LanguageModel, "decode">,

@@ -53,7 +53,10 @@ export function targetTokens(
   };
 }
 
-/** The most probable tokens of θ and θ̄ at each token of a completion, from a detail with `bestCount`. */
+/**
+ * The most probable tokens of θ and θ̄ at each token of a completion, from a detail with
+ * `bestCount`.
+ */
 export function bestTokens(
   model: Pick<LanguageModel, "decode">,
   { online, target }: KlDetail,

@@ -398,9 +398,10 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
       method("dropCaches",
              [](Self& self) { return self.submit([](Learner& learner) { learner.drop_caches(); }); }),
       method("updateTarget",
-             [](Self& self, Value tau) {
-               return self.submit(
-                   [tau = to_number(tau, "tau")](Learner& learner) { learner.update_target(tau); });
+             [](Self& self, Value target_rate) {
+               return self.submit([target_rate = to_number(target_rate, "targetRate")](Learner& learner) {
+                 learner.update_target(target_rate);
+               });
              }),
       method("targetDistance",
              [](Self& self) {

@@ -1,5 +1,6 @@
-// NativeRanks of lib/native/addon.ts: this process's place among the ranks of a training, and the store
-// through which they find each other. Its calls wait for other ranks, so they run on a worker.
+// NativeRanks of lib/native/addon.ts: this process's place among the ranks of a training, and the
+// store through which they find each other. Its calls wait for other ranks, so they run on a
+// worker.
 
 #include <chrono>
 #include <memory>

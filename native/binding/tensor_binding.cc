@@ -1,5 +1,5 @@
-// NativeTensor and its operations (lib/ops/ops.ts): the core's losses, AdamW and moving average without
-// a model. They are synchronous, for tests, benchmarks and users' own training loops.
+// NativeTensor and its operations (lib/ops/index.ts): the core's losses, AdamW and moving average
+// without a model. They are synchronous, for tests, benchmarks and users' own training loops.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -286,13 +286,13 @@ Napi::Value call_linear_token_preference(Napi::Env env, Napi::Value given) {
   return from_loss(env, found, gradient);
 }
 
-void call_ema(Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau, Napi::Value seed,
-              Napi::Value step) {
+void call_ema(Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value target_rate,
+              Napi::Value seed, Napi::Value step) {
   const at::NoGradGuard no_grad;
   ema_update(to_vector(target, "target", TensorHandle::unwrap),
              to_vector(online, "online", TensorHandle::unwrap),
-             to_vector(shadow, "shadow", TensorHandle::unwrap), to_number(tau, "tau"), to_seed(seed, "seed"),
-             to_seed(step, "step"));
+             to_vector(shadow, "shadow", TensorHandle::unwrap), to_number(target_rate, "targetRate"),
+             to_seed(seed, "seed"), to_seed(step, "step"));
 }
 
 Napi::Value call_adamw(Napi::Env env, Napi::Value inputs) {
@@ -306,7 +306,7 @@ Napi::Value call_adamw(Napi::Env env, Napi::Value inputs) {
   NLAC_REQUIRE(moments.steps >= 0, "ERR_VALUE", "step must be at least 1");
   NLAC_REQUIRE(moments.m.size() == masters.size(), "ERR_SHAPE", moments.m.size(), " first moments for ",
                masters.size(), " masters");
-  const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
+  const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("targetRate")};
   return from_step(env, adamw_step(masters, tensors("parameters"), tensors("gradients"), moments,
                                    to_adamw_options(fields), update.target.empty() ? nullptr : &update));
 }
@@ -324,9 +324,9 @@ constexpr Function functions[] = {
              [](Napi::Env env, Napi::Value inputs) { return call_linear_token_surrogate(env, inputs); }),
     function("linearTokenPreference",
              [](Napi::Env env, Napi::Value inputs) { return call_linear_token_preference(env, inputs); }),
-    function("ema",
-             [](Napi::Env, Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau,
-                Napi::Value seed, Napi::Value step) { call_ema(target, online, shadow, tau, seed, step); }),
+    function("ema", [](Napi::Env, Napi::Value target, Napi::Value online, Napi::Value shadow,
+                       Napi::Value target_rate, Napi::Value seed,
+                       Napi::Value step) { call_ema(target, online, shadow, target_rate, seed, step); }),
     function("adamw", [](Napi::Env env, Napi::Value inputs) { return call_adamw(env, inputs); }),
 };
 

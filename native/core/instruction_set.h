@@ -47,8 +47,8 @@ enum class InstructionSet { baseline, avx2, avx512, avx512_bf16, amx_bf16 };
 inline constexpr std::array instruction_set_names{"baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
 inline const char* name_of(InstructionSet set) { return instruction_set_names[static_cast<size_t>(set)]; }
 
-// Whether the processor has matrix tiles for bfloat16 (AMX) and Linux lets this process use them: it
-// has to be asked once, because the tiles are 8 KiB of state per thread.
+// Whether the processor has matrix tiles for bfloat16 (AMX) and Linux lets this process use them:
+// it has to be asked once, because the tiles are 8 KiB of state per thread.
 inline bool has_tiles() {
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA

@@ -1,14 +1,14 @@
 // The learner: one model's parameters θ, the target network θ̄ (their EMA), gradients, optimizer
-// state and caches. The binding talks to nothing else. Thread rule: every method runs on one thread
-// (the binding's job thread).
+// state and caches. It is the binding's only interface to training and generation. Thread rule:
+// every method runs on one thread (the binding's job thread).
 //
 // Types: with `dtype` float32 there is one copy of θ. With bfloat16 the learner computes with a
 // bf16 copy of float32 masters. θ̄ is always held in float32, with a bf16 copy for inference if
 // `dtype` is bfloat16. Gradients and moments are float32 and allocated on first use.
 //
-// θ̄ is allocated on first use and starts equal to θ before the first step. If a step has moved θ
-// while θ̄ did not exist, every use of θ̄ throws ERR_VALUE, except update_target(1), which starts
-// it at the current θ.
+// θ̄ is allocated on first use and starts equal to θ before the first step. If a step has changed θ
+// while θ̄ did not exist, every use of θ̄ throws ERR_VALUE, except update_target(1), which copies
+// the current θ.
 //
 // The reference is a frozen copy of θ in `dtype`, taken by keep_reference().
 //
@@ -19,15 +19,17 @@
 // and the reference. Each of these then holds only the adapter's matrices and the heads. The same
 // is true of gradients and moments.
 //
-// With ranks (LearnerOptions::ranks) each rank has a learner of the same model and computes losses of
-// its own texts. All ranks take part in step(), and in every other call whose comment says so.
+// With ranks (LearnerOptions::ranks) each rank has a learner of the same model and computes losses
+// of its own texts. All ranks take part in step(), and in every other call whose comment says so.
 // Gradients are summed over the ranks. With `sharding` each rank holds a part of the masters, the
-// moments and θ̄'s masters (1), and of the layers' summed gradients (2); the copies to compute with
-// are whole.
+// moments and θ̄'s masters (1), and of the layers' summed gradients (2); the copies used in
+// computation are complete.
 //
 // Errors: ERR_VALUE for bad arguments, before anything is computed; ERR_CONFIG if a head is
 // missing; ERR_OUT_OF_MEMORY if the device or the host runs out. A loss call that throws after it
 // has begun drops the accumulated gradients, because it is unknown which texts they contain.
+//
+// learner_types.h has the options, and the inputs and results of the loss calls.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -41,10 +43,10 @@
 #include <vector>
 
 #include "core/generate/engine.h"
+#include "core/learner_types.h"
 #include "core/loss/linear_loss.h"
 #include "core/loss/preference.h"
 #include "core/loss/soft_q.h"
-#include "core/model/adapter.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/optim/optim.h"
@@ -52,120 +54,6 @@
 #include "core/ranks/shard_layout.h"
 
 namespace nlac {
-
-enum class WeightSet { online, target, reference };
-
-struct LearnerOptions {
-  at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kBFloat16;  // or kFloat
-  // Generation multiplies by matrices rounded to int8. Nothing else does. On the CPU only.
-  bool int8_generation = false;
-  bool gradient_checkpointing = false;
-  // Coefficient of the load-balance loss of a mixture of experts, in every loss with gradients: of each
-  // micro batch, times the sum of its tokens' absolute weights. Nothing: the model's own coefficient.
-  std::optional<double> balance = 0.0;
-  int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
-  size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄
-  Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
-  // Without it every parameter is trained.
-  std::optional<AdapterOptions> adapter;
-  // The ranks that train together. All of them make and resume their learners at the same time.
-  std::shared_ptr<RankGroup> ranks;
-  int sharding = 0;  // with ranks: 0 (every rank holds everything), 1 or 2
-};
-
-// A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0
-// is left out: its results are 0. A text that has only such tokens is skipped.
-struct ScoredText {
-  std::vector<int64_t> prompt, response;  // both at least one id
-  std::vector<float> weights = {1.0f};    // of each token of the response, or one for all
-};
-struct DistilledText {
-  std::vector<int64_t> student, teacher, response;  // contexts of θ and of θ̄, the text both score
-  double weight = 1.0;
-  // [response tokens, hidden] in the learner's dtype: the hidden states of θ̄ from which the
-  // response was sampled after `teacher` (GenerateResult::hidden). Undefined: they are computed.
-  at::Tensor teacher_hidden = {};
-};
-
-// What θ and θ̄ think of a response, at the loss's temperature. Log probabilities of its tokens are
-// [response tokens], of the k most probable tokens [response tokens × k], row-major, most probable
-// first. All are 0 in a text of weight 0.
-struct KlDetail {
-  struct Side {
-    std::vector<float> log_probs, top_log_probs;
-    std::vector<int32_t> top;
-  };
-  Side online, target;
-};
-
-struct LossOutput {
-  std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
-  std::vector<KlDetail> details = {};      // per sequence, of token_kl with `detail`
-};
-
-// Lists are [response tokens]. Entries at tokens of weight 0 are ignored.
-struct SurrogateText : ScoredText {
-  std::vector<float> old_log_probs, advantages;
-  std::vector<float> reference_log_probs;  // needed where kl_coefficient is not 0
-  std::vector<float> returns, old_values;  // needed where the value head is trained
-};
-
-// coefficient · ½ max((v - R)², (v' - R)²), where v' is v clipped to within `clip` of the old
-// value. Schulman et al., "Proximal policy optimization algorithms", 2017, have the square alone;
-// the clip comes from their code.
-struct ValueOptions {
-  double coefficient = 0;  // ≥ 0
-  double clip = 0;         // ≥ 0; 0 is none
-};
-
-struct SurrogateSettings {
-  double temperature = 1;
-  SurrogateOptions surrogate;
-  double entropy_coefficient = 0;     // of the entropy that is subtracted
-  std::optional<ValueOptions> value;  // trains the value head too
-  bool with_gradient = true;
-};
-
-// Results of one text, [response tokens] each, as in LossResult. Values and value losses are
-// unweighted and without the coefficient. They are empty if the value head is not trained.
-struct SurrogateOutput {
-  std::vector<float> losses, log_probs, entropies, ratios;
-  std::vector<int32_t> clipped;
-  std::vector<float> values, value_losses;
-};
-
-// An episode as one text. Response tokens with a nonzero weight are the actions, in order; the last
-// is terminal. The state before an action is all text before it.
-struct SoftQText : ScoredText {
-  std::vector<float> rewards;  // [response tokens], received after each; read at actions only
-};
-
-// Results of one text, [response tokens] each, as in SoftQResult.
-struct SoftQOutput {
-  std::vector<float> q_losses, policy_losses, q, targets, entropies;
-};
-
-// A preferred response and a rejected one. A token counts if its weight is not 0; the weight's size
-// is not used. Each response needs such a token.
-struct PreferencePair {
-  ScoredText chosen, rejected;
-  double reference_chosen = 0, reference_rejected = 0;  // log probabilities under the reference, nats
-  double weight = 1;                                    // a pair of weight 0 has results of 0
-};
-
-// Results of one pair. Log probabilities are sums over the tokens that count; a reward is
-// beta·(log probability - reference).
-struct PreferenceOutput {
-  double loss = 0;  // unweighted
-  double chosen_log_prob = 0, rejected_log_prob = 0, chosen_reward = 0, rejected_reward = 0;
-};
-
-struct JudgedText {
-  std::vector<int64_t> prompt, response;  // both at least one id
-  double label = 0;                       // from 0 to 1: the probability that the response is good
-  double weight = 1;                      // a text of weight 0 has a loss of 0
-};
 
 class Learner {
  public:
@@ -184,8 +72,9 @@ class Learner {
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, WeightSet which,
                                        const GenerateHooks& hooks);
   // The same in steps, so that calls run concurrently (core/generate/engine.h). begin_generation
-  // enqueues a call, advance_generation does one step of all calls and returns whether any is left,
-  // results() returns those of a finished call. No other method may be called until none is left.
+  // enqueues a call. advance_generation does one step of all calls and returns whether any call is
+  // unfinished. results() returns the results of a finished call. No other method may be called
+  // until all calls are finished.
   std::shared_ptr<GenerateCall> begin_generation(std::vector<GenerateRequest> requests, WeightSet which,
                                                  GenerateHooks hooks);
   bool advance_generation();
@@ -201,9 +90,10 @@ class Learner {
   // `with_gradient` false only the losses are computed. A non-finite loss makes the gradient
   // non-finite, so that step() skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
-  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two. The gradient
-  // reaches θ only. SupportKind::sampled is the cross entropy of θ on the response; the teacher's
-  // context is then not used, unless there is a `detail`: from 0 on, the k of LossOutput::details.
+  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two. Gradients are
+  // of θ only. SupportKind::sampled is the cross entropy of θ on the response, which does not use
+  // the teacher. `detail` ≥ 0 also returns LossOutput::details with k = `detail`, for which the
+  // teacher is always used.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient, const Divergence& divergence = {}, int64_t detail = -1);
   // The clipped surrogate (linear_loss.h) and, with `value`, the loss of the value head, in one
@@ -211,9 +101,9 @@ class Learner {
   std::vector<SurrogateOutput> token_surrogate(const std::vector<SurrogateText>& texts,
                                                const SurrogateSettings& settings);
   // Soft actor-critic on tokens (core/loss/soft_q.h) with targets from θ̄. Requires Heads::q. A
-  // micro batch holds whole texts. Gradients accumulate as above.
+  // micro-batch holds whole texts. Gradients accumulate as above.
   std::vector<SoftQOutput> soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
-  // The loss of preference pairs (core/loss/preference_math.h). A micro batch holds whole pairs.
+  // The loss of preference pairs (core/loss/preference_math.h). A micro-batch holds whole pairs.
   // Gradients accumulate as above. An error names the text 2i for pair i's chosen one, 2i + 1 for
   // the rejected one.
   std::vector<PreferenceOutput> token_preference(const std::vector<PreferencePair>& pairs,
@@ -221,7 +111,7 @@ class Learner {
   // A reward model is σ(v · h), v the weight of θ's value head and h the hidden state at a
   // response's last token. The head's bias is not used, because transformers' classifiers have
   // none. Both require Heads::value.
-  //   rewards      the probabilities, one a text; labels and weights are not read
+  //   rewards      the probabilities, one per text; labels and weights are not read
   //   reward_loss  the binary cross entropy of each text, nats, unweighted. Gradients of
   //                Σ weight·loss accumulate as above
   std::vector<float> rewards(const std::vector<JudgedText>& texts);
@@ -230,10 +120,10 @@ class Learner {
   // All ranks call it.
   void reset_q_heads();
 
-  // `moments` names the moments to use ("" is the default set); each name has its own, made on
-  // first use. With `target_rate`, update_target(target_rate) happens in the same pass (in a
-  // separate pass if the step is skipped). If θ̄ does not exist yet, it starts at θ before the step. All
-  // ranks call it.
+  // `moments` names the moments to use ("" is the default set); each name has its own, allocated on
+  // first use. `target_rate` applies update_target(target_rate) in the same pass (in a separate
+  // pass if the step is skipped). If θ̄ does not exist yet, it is θ before the step. All ranks call
+  // it.
   StepResult step(const AdamWOptions& options, const std::string& moments,
                   std::optional<double> target_rate = {});
   // Frees a set of moments. discard_gradients() drops the gradients accumulated since the last
@@ -247,11 +137,11 @@ class Learner {
     target_engine_->drop_caches();
   }
 
-  void update_target(double tau);  // counts its calls; drops θ̄'s caches; all ranks call it
+  void update_target(double target_rate);  // counts its calls; drops θ̄'s caches; all ranks call it
   // Returns the relative distance of θ̄ from θ over the trained parameters; 0 if θ̄ does not exist.
   // All ranks call it.
   double target_distance();
-  // Copies the current θ to the reference and replaces an earlier one.
+  // Copies the current θ to the reference, and replaces an earlier reference.
   void keep_reference();
   // Copies the reference to θ, which then has its precision, and drops pending gradients. Moments
   // stay. Throws ERR_VALUE if there is no reference.
@@ -272,21 +162,21 @@ class Learner {
   // throws ERR_VALUE if the directory holds a whole model. resume() may omit `options.adapter`, and
   // throws ERR_CONFIG if it differs from the saved one.
   //
-  // All ranks call save() and the exports; rank 0 writes. A checkpoint does not depend on the number
-  // of ranks or on sharding. Pending gradients are summed.
+  // All ranks call save() and the exports; rank 0 writes. A checkpoint does not depend on the
+  // number of ranks or on sharding. Pending gradients are summed.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");
   // Writes the model in the learner's dtype, without heads, with an adapter merged.
   void export_huggingface(const std::string& directory);
-  // Writes the reward model as a sequence classifier of transformers. It takes the last token that is
-  // not `pad_token_id`, which therefore must not end a response; -1 is none.
+  // Writes the reward model as a sequence classifier of transformers. The classifier reads the last
+  // token that is not `pad_token_id`, so no response may end with that token; -1 is none.
   void export_reward_model(const std::string& directory, int64_t pad_token_id);
-  // Writes the adapter alone, as peft loads it; `base` names its model. ERR_VALUE without an
+  // Writes the adapter in peft's format; `base` names its model. Throws ERR_VALUE without an
   // adapter.
   void export_adapter(const std::string& directory, const std::string& base);
 
-  // The float32 masters of all ranks, on rank 0; nothing on the others. All ranks call them.
+  // The float32 masters of all ranks, on rank 0; nullopt on the others. All ranks call them.
   std::optional<Weights> whole_masters() const;
   std::optional<Weights> whole_target_masters() const;
 
@@ -314,7 +204,7 @@ class Learner {
   void require_q_heads() const;
   void require_value_head() const;
   void make_target();
-  TargetUpdate target_update(double tau);  // tensors of an update of θ̄; allocates θ̄
+  TargetUpdate target_update(double target_rate);  // tensors of an update of θ̄; allocates θ̄
   void target_moved();
   Weights& make_gradients();
 
@@ -338,7 +228,7 @@ class Learner {
   void set_moments(AdamWMoments& moments, const AdamWMoments& whole) const;
   void make_sharded_gradients();
   // With sharding 2, ranks exchange the gradients of each layer after its backward pass, as often
-  // as the rank with the most micro batches does. A rank that has fewer, or fails, sends zeros.
+  // as the rank with the most micro-batches does. A rank that has fewer, or fails, sends zeros.
   int64_t begin_exchanges(int64_t batches);  // returns the number of rounds
   void exchange_layer(size_t layer);
   void complete_exchanges(int64_t rounds);
@@ -355,7 +245,7 @@ class Learner {
   std::vector<Text> checked(const std::vector<ScoredText>& texts) const;
   Text checked(size_t index, const ScoredText& text) const;
   static std::vector<std::vector<float>> zeros_for(const std::vector<Text>& texts);
-  // Packs texts into micro batches. For each: forward (also of `teacher`, if any), `loss`,
+  // Packs texts into micro-batches. For each: forward (also of `teacher`, if any), `loss`,
   // backward.
   void score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
              bool with_gradient, const Loss& loss);

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(finishing_threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    step_kernel(const __grid_constant__ AdamWBatch batch, AdamWFactors factors, float tau,
+    step_kernel(const __grid_constant__ AdamWBatch batch, AdamWFactors factors, float target_rate,
                 const Outcome* outcome) {
   const Share share = share_of(batch);
   const AdamWTensor& tensor = batch.tensors[share.tensor];
@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(threads)
       if (compute != nullptr) store(compute + i, weights[c]);
       if (target == nullptr) continue;
 #pragma unroll
-      for (int j = 0; j < width; ++j) average[c].of[j] = mixed(average[c].of[j], weights[c].of[j], tau);
+      for (int j = 0; j < width; ++j)
+        average[c].of[j] = mixed(average[c].of[j], weights[c].of[j], target_rate);
       store(target + i, average[c]);
       if (shadow != nullptr) store(shadow + i, average[c]);
     }
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(threads)
       adamw_moments(m[i], v[i], g[i], factors);
       w[i] = adamw_weights(w[i], m[i], __fsqrt_rn(v[i]), factors);
       if (compute != nullptr) compute[i] = __float2bfloat16_rn(w[i]);
-      if (target != nullptr) target[i] = mixed(target[i], w[i], tau);
+      if (target != nullptr) target[i] = mixed(target[i], w[i], target_rate);
       if (shadow != nullptr) shadow[i] = __float2bfloat16_rn(target[i]);
     }
     g[i] = 0;
@@ -152,8 +153,8 @@ int64_t adamw_workspace(const AdamWTensor* tensors, int64_t count) {
 }
 
 cudaError_t adamw_step(const AdamWTensor* tensors, int64_t count, const AdamWFactors& factors,
-                       double max_grad_norm, float tau, double* workspace, cudaStream_t stream) {
-  if (!(tau >= 0 && tau <= 1)) return cudaErrorInvalidValue;
+                       double max_grad_norm, float target_rate, double* workspace, cudaStream_t stream) {
+  if (!(target_rate >= 0 && target_rate <= 1)) return cudaErrorInvalidValue;
   auto* outcome = reinterpret_cast<Outcome*>(workspace);
   double* partial = workspace + outcome_doubles;
   int64_t sums = 0;
@@ -166,7 +167,7 @@ cudaError_t adamw_step(const AdamWTensor* tensors, int64_t count, const AdamWFac
   const cudaError_t summed = cudaGetLastError();
   if (summed != cudaSuccess) return summed;
   return each_batch(tensors, count, [&](const AdamWBatch& batch, unsigned blocks) {
-    step_kernel<<<blocks, threads, 0, stream>>>(batch, factors, tau, outcome);
+    step_kernel<<<blocks, threads, 0, stream>>>(batch, factors, target_rate, outcome);
   });
 }
 

@@ -24,11 +24,12 @@ struct AdamWTensor {
 int64_t adamw_workspace(const AdamWTensor* tensors, int64_t count);
 
 // Computes the norm of all gradients, the clip factor (none if max_grad_norm ≤ 0), the step, and
-// target ← target + tau·(w - target), tau in [0, 1]. Ignores clip and decay of `factors`. Gradients
-// become 0; if the norm is not finite, nothing else is written. workspace[0] receives the norm
-// before clipping, summed in an order that depends only on the tensors' sizes. `tensors` lie in
-// host memory and are copied before the call returns. Three launches for hundreds of tensors.
+// target ← target + target_rate·(w - target), target_rate in [0, 1]. Ignores clip and decay of
+// `factors`. Gradients become 0; if the norm is not finite, nothing else is written. workspace[0]
+// receives the norm before clipping, summed in an order that depends only on the tensors' sizes.
+// `tensors` lie in host memory and are copied before the call returns. Three launches for hundreds
+// of tensors.
 cudaError_t adamw_step(const AdamWTensor* tensors, int64_t count, const AdamWFactors& factors,
-                       double max_grad_norm, float tau, double* workspace, cudaStream_t stream);
+                       double max_grad_norm, float target_rate, double* workspace, cudaStream_t stream);
 
 }  // namespace nlac::cuda

@@ -11,7 +11,7 @@ namespace {
 using Bf16 = __nv_bfloat16;
 
 struct Average {
-  float tau;
+  float target_rate;
   Rounding rounding;
 };
 
@@ -81,12 +81,13 @@ __global__ void __launch_bounds__(threads)
       const int64_t i = first + c * width * threads;
       if (i >= whole) continue;
 #pragma unroll
-      for (int j = 0; j < width; ++j) next[c].of[j] = mixed(next[c].of[j], towards[c].of[j], average.tau);
+      for (int j = 0; j < width; ++j)
+        next[c].of[j] = mixed(next[c].of[j], towards[c].of[j], average.target_rate);
       put(target, shadow, i, next[c], tensor, average.rounding);
     }
   }
   for (int64_t i = whole + threadIdx.x; i < share.end; i += threads) {
-    const float next = mixed(one(target + i), one(online + i), average.tau);
+    const float next = mixed(one(target + i), one(online + i), average.target_rate);
     put_one(target, shadow, i, next, tensor, average.rounding);
   }
 }
@@ -101,14 +102,14 @@ cudaError_t update_all(const std::vector<EmaTensor>& tensors, const Average& ave
 
 }  // namespace
 
-cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float tau, const Rounding& rounding,
+cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float target_rate, const Rounding& rounding,
                        cudaStream_t stream) {
-  if (!(tau >= 0 && tau <= 1)) return cudaErrorInvalidValue;
+  if (!(target_rate >= 0 && target_rate <= 1)) return cudaErrorInvalidValue;
   std::vector<EmaTensor> alike[2][2];  // by the target's type and the online tensor's
   for (int64_t i = 0; i < count; ++i) {
     alike[tensors[i].target_is_bf16][tensors[i].online_is_bf16].push_back(tensors[i]);
   }
-  const Average average{tau, rounding};
+  const Average average{target_rate, rounding};
   const cudaError_t launched[] = {
       update_all<float, float>(alike[0][0], average, stream),
       update_all<float, Bf16>(alike[0][1], average, stream),

@@ -19,10 +19,10 @@ struct EmaTensor {
   bool target_is_bf16, online_is_bf16;
 };
 
-// target ← target + tau·(online - target), tau in [0, 1], for `tensors` [count], which lie in host
-// memory and are copied before the call returns. One launch for hundreds of tensors of the same two
-// types.
-cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float tau, const Rounding& rounding,
+// target ← target + target_rate·(online - target), target_rate in [0, 1], for `tensors` [count],
+// which lie in host memory and are copied before the call returns. One launch for hundreds of
+// tensors of the same two types.
+cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float target_rate, const Rounding& rounding,
                        cudaStream_t stream);
 
 }  // namespace nlac::cuda

@@ -1,6 +1,7 @@
-// For addons that are linked on a newer system than the oldest one that they load on (cmake/older_systems.cmake): the
-// C library's functions by the version that they have had since the first glibc of this processor. The linker sends
-// each call here (--wrap). `std::` parts that are newer than the oldest libstdc++ are linked statically instead.
+// For addons that are linked on a newer system than the oldest one that they load on
+// (cmake/older_systems.cmake): the C library's functions by the version that they have had since
+// the first glibc of this processor. The linker sends each call here (--wrap). `std::` parts that
+// are newer than the oldest libstdc++ are linked statically instead.
 #if defined(__x86_64__)
 #define NLAC_FIRST "GLIBC_2.2.5"
 #elif defined(__aarch64__)
@@ -9,8 +10,8 @@
 #error "the first glibc of this processor is not known"
 #endif
 
-// Declares `first_NAME` as the first version of the C library's NAME. No header of the C library is included, because
-// it may declare a newer version.
+// Declares `first_NAME` as the first version of the C library's NAME. No header of the C library is
+// included, because it may declare a newer version.
 #define NLAC_FIRST_VERSION(type, name, ...)                 \
   extern "C" type first_##name(__VA_ARGS__);                \
   __asm__(".symver first_" #name "," #name "@" NLAC_FIRST); \

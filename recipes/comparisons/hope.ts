@@ -1,8 +1,8 @@
 /**
  * Does hindsight exploration help where the paper says so? HOPE and its baselines on errands, whose
- * order is the secret: five worlds, equal environment steps. An errand takes three things, so that π_0
- * succeeds in two thirds of the episodes, as the paper's does in 20 Questions. The question is the order
- * HOPE > PRM+RL > π_0 of its Table 1.
+ * order is the secret: five worlds, equal environment steps. An errand takes three things, so that
+ * π_0 succeeds in two thirds of the episodes, as the paper's does in 20 Questions. The question is
+ * the order HOPE > PRM+RL > π_0 of its Table 1.
  */
 import { defineComparison } from "nlac/compare";
 import { besideTheReward, cost, knowsTheOrder } from "./_notes.ts";

@@ -1,8 +1,8 @@
 /**
  * Settings of the HOPE paper (its Table 3). Values that it does not give are nlac's defaults; the
- * configuration says for every field which of the two it is. The paper starts from a policy that was
- * fine-tuned on games of GPT-4o: train hope/twenty-questions-sft first and add
- * --set model=runs/<its run>.
+ * configuration says for every field which of the two it is. The paper starts from a policy that
+ * was fine-tuned on games of GPT-4o: train hope/twenty-questions-sft first and add --set
+ * model=runs/<its run>.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -23,8 +23,8 @@ const limits = (maxTokens: number, maxActionTokens: number) => ({
 
 /**
  * The best reward model and the best policy are chosen by validation tasks: `tasks` of them, each
- * played `times` times for the policy. The paper does not give the temperature; here it is that of the
- * actor's candidates.
+ * played `times` times for the policy. The paper does not give the temperature; here it is that of
+ * the actor's candidates.
  */
 const chosen = (tasks: number, times: number) => ({
   rewardEvaluation: { every: 40, episodes: tasks },
@@ -47,8 +47,8 @@ export const guessMyCity = {
 };
 
 /**
- * A step of the paper is a database call and a reply, which are two turns here: 2 steps are 4 turns,
- * and t in [2, T - 1], from 0, begins at turn 4.
+ * A step of the paper is a database call and a reply, which are two turns here: 2 steps are 4
+ * turns, and t in [2, T - 1], from 0, begins at turn 4.
  */
 export const carDealer = {
   ...limits(3500, 256),
@@ -68,7 +68,10 @@ export const twentyQuestionsSft = sft(2048, 128);
 export const guessMyCitySft = sft(3000, 128);
 export const carDealerSft = { ...sft(3500, 256), batchSize: 24 };
 
-/** The paper's words and rules, where the data is; else nlac's own words, which have no validation split. */
+/**
+ * The paper's words and rules, where the data is; else nlac's own words, which have no validation
+ * split.
+ */
 const data = process.env.NLAC_DATA;
 const hasWords =
   data !== undefined && existsSync(join(data, "dialogue", "lmrl_twenty_questions_objects.json"));

@@ -1,7 +1,7 @@
 /**
  * HOPE in the world of errands, whose orders are hidden: the environment's code, which knows them,
- * proposes what should have been brought. A model of half a million parameters cannot write proposals
- * itself.
+ * proposes what should have been brought. A model of half a million parameters cannot write
+ * proposals itself.
  */
 import { defineRecipe } from "nlac";
 

@@ -1,4 +1,7 @@
-/** Figure 2, Explore-Prompt on 20 Questions: the policy is asked for an action that differs from five samples. */
+/**
+ * Figure 2, Explore-Prompt on 20 Questions: the policy is asked for an action that differs from
+ * five samples.
+ */
 import { defineRecipe } from "nlac";
 import { environments, learner, model, twentyQuestions } from "./_settings.ts";
 

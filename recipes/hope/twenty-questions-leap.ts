@@ -1,4 +1,7 @@
-/** Table 1, LEAP on 20 Questions (0.45): imitates the proposals, from the initial model in each iteration. */
+/**
+ * Table 1, LEAP on 20 Questions (0.45): imitates the proposals, from the initial model in each
+ * iteration.
+ */
 import { defineRecipe } from "nlac";
 import { environments, learner, model, twentyQuestions } from "./_settings.ts";
 

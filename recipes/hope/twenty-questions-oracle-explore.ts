@@ -1,7 +1,7 @@
 /**
- * Figure 2, Oracle-Explore on 20 Questions: the final policy acts in the agent's place where HOPE has
- * proposals. Train hope/twenty-questions first, export it with `nlac export`, and name the directory
- * by --set config.proposer.local=….
+ * Figure 2, Oracle-Explore on 20 Questions: the final policy acts in the agent's place where HOPE
+ * has proposals. Train hope/twenty-questions first, export it with `nlac export`, and name the
+ * directory by --set config.proposer.local=….
  */
 import { defineRecipe } from "nlac";
 import { environments, learner, model, twentyQuestions } from "./_settings.ts";

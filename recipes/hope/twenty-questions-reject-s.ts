@@ -1,7 +1,7 @@
 /**
- * Table 1, Reject-S on 20 Questions (0.63): imitates all successful episodes so far, from the initial
- * model in each iteration. Two iterations of 14 episodes for each of 110 words; 256 steps of 64 actions
- * are about one epoch of an iteration's successes.
+ * Table 1, Reject-S on 20 Questions (0.63): imitates all successful episodes so far, from the
+ * initial model in each iteration. Two iterations of 14 episodes for each of 110 words; 256 steps
+ * of 64 actions are about one epoch of an iteration's successes.
  */
 import { defineRecipe } from "nlac";
 import { environments, learner, model } from "./_settings.ts";

@@ -1,5 +1,5 @@
-// Random messages through random templates and tokenizers: the ids must have the same added
-// tokens as the same conversation with harmless text. A run is one tokenizer with one template and 20
+// Random messages through random templates and tokenizers: the ids must have the same added tokens
+// as the same conversation with harmless text. A run is one tokenizer with one template and 20
 // conversations.
 import { ChatTemplate } from "../../dist/tokens/template.js";
 import { Tokenizer } from "../../dist/tokens/tokenizer.js";

@@ -1,8 +1,8 @@
-// Crash images of a training and of a recording. An uncut run is recorded by the fault shim. Each run of
-// the campaign picks a moment, builds a directory that a crash then may leave (support/crash-image.mjs),
-// and continues from it: the end must be the uncut run's, a checkpoint that was complete on disk must be
-// found, and no acknowledged reward may be lost. Ending with a code that names a damaged file counts as
-// "named"; it is a failure once a checkpoint was complete.
+// Crash images of a training and of a recording. An uncut run is recorded by the fault shim. Each
+// run of the campaign picks a moment, builds a directory that a crash then may leave
+// (support/crash-image.mjs), and continues from it: the end must be the uncut run's, a checkpoint
+// that was complete on disk must be found, and no acknowledged reward may be lost. Ending with a
+// code that names a damaged file counts as "named"; it is a failure once a checkpoint was complete.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { uniform } from "../../dist/base/random.js";
@@ -50,7 +50,9 @@ export async function run({ runs, seed, first = 0, report }) {
   });
 }
 
-/** Runs a child under the shim in a new directory `root`. Checks that the log has all that it did. */
+/**
+ * Runs a child under the shim in a new directory `root`. Checks that the log has all that it did.
+ */
 async function logRun(root, library, script, args) {
   mkdirSync(root);
   const log = `${root}.log`;
@@ -125,7 +127,8 @@ async function logRecording(root, library) {
 
 async function crashRecording(root, count, { operations, root: from, file: expected }) {
   const file = join(root, "episodes.jsonl");
-  // The client waits for each acknowledgement, so every episode before the last one written has its own.
+  // The client waits for each acknowledgement, so every episode before the last one written has its
+  // own.
   const isWrite = ({ kind, path }) => kind === "write" && path === join(from, "episodes.jsonl");
   const written = operations.slice(0, count).filter(isWrite).length;
   const sure = count === operations.length ? episodes : Math.max(0, written - 1);

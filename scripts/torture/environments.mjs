@@ -1,6 +1,7 @@
-// Environments that throw, hang, lie and answer garbage, and a language service that fails in every way.
-// A run is 100 episodes. Each must end, be counted once, with a known outcome and a code if it failed;
-// each started episode is closed once and never stepped again; the records can be written and read.
+// Environments that throw, hang, lie and answer garbage, and a language service that fails in every
+// way. A run is 100 episodes. Each must end, be counted once, with a known outcome and a code if it
+// failed; each started episode is closed once and never stepped again; the records can be written
+// and read.
 import { createHash } from "node:crypto";
 import { rmSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,6 @@
-// A run damages a random file of a small training run, by a bit, a byte, a cut, a removal or a swap, and resumes it.
-// The result must be an error, a warning, or exactly the state that the undamaged run resumes to.
+// A run damages a random file of a small training run, by a bit, a byte, a cut, a removal or a
+// swap, and resumes it. The result must be an error, a warning, or exactly the state that the
+// undamaged run resumes to.
 import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,7 +14,9 @@ import { chooseCheckpoint } from "../../dist/run/checkpoints.js";
 
 const shipped = fileURLToPath(new URL("../../models/errands-base", import.meta.url));
 
-/** A model of a few thousand parameters, with NLAC's complete state: θ, θ̄, two optimizers, replay. */
+/**
+ * A model of a few thousand parameters, with NLAC's complete state: θ, θ̄, two optimizers, replay.
+ */
 const tiny = {
   architectures: ["LlamaForCausalLM"],
   model_type: "llama",
@@ -122,7 +125,10 @@ function harm(path, other, file, random) {
   return `${file}: ${kind === 4 ? "byte" : `bit ${bit} of byte`} ${offset}`;
 }
 
-/** Resumes the run as training does, up to its first step; `state` is a digest of all it goes on from. */
+/**
+ * Resumes the run as training does, up to its first step; `state` is a digest of all it goes on
+ * from.
+ */
 async function resume(path) {
   const warnings = [];
   const digest = createHash("sha256");

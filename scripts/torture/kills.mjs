@@ -1,6 +1,6 @@
-// SIGKILL during trainings of every method and during a recording. A run is killed once or twice, at a
-// random time or at a random file operation (in the middle of a write), then resumed to its end: it must
-// end as an uncut run, byte for byte. No acknowledged reward may be lost or doubled.
+// SIGKILL during trainings of every method and during a recording. A run is killed once or twice,
+// at a random time or at a random file operation (in the middle of a write), then resumed to its
+// end: it must end as an uncut run, byte for byte. No acknowledged reward may be lost or doubled.
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { uniform } from "../../dist/base/random.js";

@@ -1,6 +1,6 @@
-// Hostile servers of the Model Context Protocol, behind the client of @modelcontextprotocol/sdk. A run is
-// one server: its list of tools, and 20 calls in one episode. Each of them lies, throws, hangs, answers garbage
-// or disconnects, chosen at random.
+// Hostile servers of the Model Context Protocol, behind the client of @modelcontextprotocol/sdk. A
+// run is one server: its list of tools, and 20 calls in one episode. Each of them lies, throws,
+// hangs, answers garbage or disconnects, chosen at random.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { uniform } from "../../dist/base/random.js";
 import { defineEnvironment, mcpTools } from "../../dist/environments/index.js";

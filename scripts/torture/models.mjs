@@ -1,6 +1,6 @@
-// Hostile model directories: a valid tiny model with faults in its configuration, tokenizer, template,
-// index, safetensors or GGUF. A run is one directory, opened in a child process within 10 s and 4 GB.
-// Every failure has a code, and no shard outside the directory is opened.
+// Hostile model directories: a valid tiny model with faults in its configuration, tokenizer,
+// template, index, safetensors or GGUF. A run is one directory, opened in a child process within 10
+// s and 4 GB. Every failure has a code, and no shard outside the directory is opened.
 import { fork } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

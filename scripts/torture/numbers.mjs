@@ -1,6 +1,7 @@
-// NaN, infinities and extreme numbers in weights, arguments, losses, rewards and priorities; completions
-// that never parse; concurrent calls of one learner. Every call must succeed or reject with a code, and a
-// rejected or skipped one must leave weights, moments and priorities as they were.
+// NaN, infinities and extreme numbers in weights, arguments, losses, rewards and priorities;
+// completions that never parse; concurrent calls of one learner. Every call must succeed or reject
+// with a code, and a rejected or skipped one must leave weights, moments and priorities as they
+// were.
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -57,7 +58,10 @@ async function coded(what, promise) {
   return result;
 }
 
-/** A model with some weights that are not finite: its steps are skipped, and it generates nothing silently. */
+/**
+ * A model with some weights that are not finite: its steps are skipped, and it generates nothing
+ * silently.
+ */
 async function weights({ random, pick }, directory) {
   const path = join(directory, "model");
   mkdirSync(path);
@@ -86,7 +90,10 @@ async function weights({ random, pick }, directory) {
   });
 }
 
-/** One argument that is no proper number: the call is refused, and the next step is as if it had not been made. */
+/**
+ * One argument that is no proper number: the call is refused, and the next step is as if it had not
+ * been made.
+ */
 async function argument({ pick, random }, directory) {
   const heads = pick(["none", "value", "q"]);
   const wrong = pick([...bad, "1", null, 1e39, -1e39, {}]);
@@ -276,7 +283,10 @@ async function rewards({ random, pick }, directory) {
   void directory;
 }
 
-/** Calls of one learner that are not waited for, then dispose: each settles, in the order of the calls. */
+/**
+ * Calls of one learner that are not waited for, then dispose: each settles, in the order of the
+ * calls.
+ */
 async function concurrent({ random, pick }, directory) {
   const disposeEarly = random() < 0.5;
   const kinds = Array.from({ length: 3 + Math.floor(random() * 20) }, () => [

@@ -1,5 +1,6 @@
-// The property tests of test/ under fresh seeds. A run is every property test once, with a seed of its own
-// and with twice the cases where a test does not set their number. The test suite uses one constant seed.
+// The property tests of test/ under fresh seeds. A run is every property test once, with a seed of
+// its own and with twice the cases where a test does not set their number. The test suite uses one
+// constant seed.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -27,7 +28,9 @@ export async function run({ runs, seed, first = 0, report }) {
   }
 }
 
-/** The files with properties, a pattern of the names of their tests, and the number of these names. */
+/**
+ * The files with properties, a pattern of the names of their tests, and the number of these names.
+ */
 export function propertyTests() {
   const files = readdirSync(join(root, "test"), { recursive: true })
     .flatMap((name) => (name.endsWith(".test.ts") ? [join("test", name)] : []))

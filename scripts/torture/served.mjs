@@ -1,6 +1,6 @@
-// A server that trains is killed or meets a full disk, twice, and is then continued to its end. Every
-// acknowledged reward of a turn, every correction and every ended episode must be there, once; and the
-// training must have taken all of its updates.
+// A server that trains is killed or meets a full disk, twice, and is then continued to its end.
+// Every acknowledged reward of a turn, every correction and every ended episode must be there,
+// once; and the training must have taken all of its updates.
 import { existsSync, rmSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";

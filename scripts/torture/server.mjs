@@ -1,6 +1,7 @@
 // Hostile requests to `nlac serve`: large, deep, malformed and broken-off ones of every kind in
-// support/hostile-requests.mjs, several at once, while another client asks small questions. Every answer
-// must have a code and none may be a 500; the other client must be answered; and the server must stay.
+// support/hostile-requests.mjs, several at once, while another client asks small questions. Every
+// answer must have a code and none may be a 500; the other client must be answered; and the server
+// must stay.
 import { fork } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { Agent, request } from "node:http";
@@ -18,13 +19,17 @@ export const about = "hostile requests to the server";
 const atOnce = 4;
 /** Milliseconds within which everything must be answered. */
 const patience = 120_000;
-/** Milliseconds of the event loop's delay at p99 that fail; ten times what is expected of a quiet machine. */
+/**
+ * Milliseconds of the event loop's delay at p99 that fail; ten times what is expected of a quiet
+ * machine.
+ */
 const longestDelay = 500;
 const child = fileURLToPath(new URL("support/server-child.mjs", import.meta.url));
 
 /**
- * A run is one request. Requests of one batch are of one kind. `only` names kinds; `largest` is the size of
- * the largest bodies, where 1 is the server's limit; `delay` is the longest of the event loop, in milliseconds.
+ * A run is one request. Requests of one batch are of one kind. `only` names kinds; `largest` is the
+ * size of the largest bodies, where 1 is the server's limit; `delay` is the longest of the event
+ * loop, in milliseconds.
  */
 export async function run(options) {
   const {
@@ -106,7 +111,10 @@ function randomOf(seed, number, largest) {
   return { whole, pick: (items) => items[whole(items.length)], size: largest * fraction() ** 2 };
 }
 
-/** Sends a request. Returns the status, or nothing for one without an answer. Throws for a wrong answer. */
+/**
+ * Sends a request. Returns the status, or nothing for one without an answer. Throws for a wrong
+ * answer.
+ */
 async function attempt(url, { raw, leave, ...asked }) {
   const answer = await (raw === undefined ? ask(url, asked, leave) : sendRaw(url, raw, leave));
   if (answer === undefined) return [];
@@ -164,7 +172,10 @@ function sendRaw(url, raw, leave) {
   });
 }
 
-/** Asks small questions one after another for a moment. Returns the milliseconds that the slowest took. */
+/**
+ * Asks small questions one after another for a moment. Returns the milliseconds that the slowest
+ * took.
+ */
 async function bystander(url) {
   const body = JSON.stringify({ model: "m", prompt: "x", max_tokens: 1 });
   let slowest = 0;

@@ -1,4 +1,7 @@
-/** An unmodified agent of the ai SDK, with tools and streaming, trains the model behind its base URL. */
+/**
+ * An unmodified agent of the ai SDK, with tools and streaming, trains the model behind its base
+ * URL.
+ */
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { stepCountIs, streamText, tool } from "ai";

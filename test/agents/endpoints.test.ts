@@ -1,4 +1,7 @@
-/** What clients of a server that trains can do besides asking: on the shipped model, with few updates. */
+/**
+ * What clients of a server that trains can do besides asking: on the shipped model, with few
+ * updates.
+ */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,6 @@
-/** The agents of examples/errands, unmodified: each trains the shipped model behind its base URL. */
+/**
+ * The agents of examples/errands, unmodified: each trains the shipped model behind its base URL.
+ */
 
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -23,7 +25,10 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** Serves the model to `play` until the rewards of two errands have trained it, and checks the episodes. */
+/**
+ * Serves the model to `play` until the rewards of two errands have trained it, and checks the
+ * episodes.
+ */
 async function trains(play: (baseURL: string) => Promise<unknown>): Promise<void> {
   await inDirectory(async (run) => {
     const server = await serveAndTrain({ recipe: servedErrands(), directory: run, port: 0 });

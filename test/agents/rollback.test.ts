@@ -1,4 +1,7 @@
-/** Rollbacks and failures while a run is opened again: the server goes on, with the requested weights. */
+/**
+ * Rollbacks and failures while a run is opened again: the server goes on, with the requested
+ * weights.
+ */
 
 import OpenAI from "openai";
 import { afterEach, expect, it, vi } from "vitest";

@@ -182,7 +182,8 @@ describe("refinements", () => {
   test("count as environment steps, with the actions before them", async () => {
     const { result, run, refining } = await train({ refinedPerGroup: 1, refinementsPerGroup: 1 });
     const turns = run.trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
-    // One refined episode per group: refined at its first action it takes one step, at its second two.
+    // One refined episode per group: refined at its first action it takes one step, at its second
+    // two.
     const more = result.environmentSteps - turns;
     expect(more).toBeGreaterThanOrEqual(2);
     expect(more).toBeLessThanOrEqual(4);

@@ -90,7 +90,8 @@ describe("commands on a trained run", () => {
     const played = await nlac(...diagnose, "--json");
     expect(played.errors).not.toContain("ERR_");
     const { diagnosis, success } = JSON.parse(played.output);
-    // The base was warmed up on all roles: it answers in their forms, and its branches are reached again.
+    // The base was warmed up on all roles: it answers in their forms, and its branches are reached
+    // again.
     expect(diagnosis["calibration/yes"]).toBeGreaterThan(0);
     expect(diagnosis["calibration/success"]).toBe(success.estimate);
     expect(diagnosis["gain/reached"]).toBe(1);

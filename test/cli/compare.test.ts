@@ -106,14 +106,14 @@ test("a report trains nothing and needs no recipe", () =>
     const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
     expect(curves()).toContain(">environment steps<");
     for (const [axis, name] of [
-      ["written-tokens", "generated tokens"],
+      ["generated-tokens", "generated tokens"],
       ["gradient-tokens", "gradient tokens"],
     ]) {
       expect((await nlac("compare", directory, "--report", "--axis", axis!)).code).toBe(0);
       expect(curves()).toContain(`>${name} (logarithmic)<`);
     }
     const wrong = await nlac("compare", directory, "--report", "--axis", "hours");
-    expect([wrong.code, wrong.errors]).toEqual([1, expect.stringMatching(/ERR_VALUE: .+written-tokens/)]);
+    expect([wrong.code, wrong.errors]).toEqual([1, expect.stringMatching(/ERR_VALUE: .+generated-tokens/)]);
     const json = await nlac("compare", directory, "--report", "--json");
     expect((JSON.parse(json.output) as Report).methods).toHaveLength(1);
   }));

@@ -29,7 +29,10 @@ const files = [
   "tsconfig.json",
 ];
 
-/** Does what `npm install` would; the package was built before the tests. Returns how to run node there. */
+/**
+ * Does what `npm install` would; the package was built before the tests. Returns how to run node
+ * there.
+ */
 function installed(project: string): (...args: string[]) => { status: number | null; text: string } {
   const modules = join(project, "node_modules");
   mkdirSync(modules);

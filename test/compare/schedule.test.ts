@@ -24,7 +24,10 @@ interface Call {
   threads: string;
 }
 
-/** A directory with `modes`, what the fake training does for each run, beside `out`, the comparison's. */
+/**
+ * A directory with `modes`, what the fake training does for each run, beside `out`, the
+ * comparison's.
+ */
 function scene(directory: string, modes: Record<string, string>) {
   const at = join(directory, "modes");
   mkdirSync(at, { recursive: true });

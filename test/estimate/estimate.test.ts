@@ -1,146 +1,15 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type DryRun, renderDryRun } from "../../lib/cli/dry-run.ts";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu, gpus } from "../../lib/estimate/devices.ts";
 import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
 import { cacheCapacity, total } from "../../lib/estimate/memory.ts";
-import {
-  activeParameterCount,
-  adapterCount,
-  findShape,
-  layerMatrices,
-  parameterCount,
-  publicModels,
-} from "../../lib/estimate/shape.ts";
+import { publicModels } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
-import type { Writing } from "../../lib/estimate/work.ts";
-import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/resolve-model.ts";
-import { Learner } from "../../lib/learner/learner.ts";
-import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
-import { nlac } from "../support/command-line.ts";
-import { inDirectory, tinyConfig } from "../support/tiny.ts";
-
-const fixtures = join(import.meta.dirname, "../fixtures");
-const folders = ["models", "io"].flatMap((kind) =>
-  readdirSync(join(fixtures, kind), { withFileTypes: true })
-    .map((entry) => join(fixtures, kind, entry.name))
-    .filter((path) => existsSync(join(path, "config.json"))),
-);
-
-/** Elements of every tensor that a folder's safetensors files hold, by their headers. */
-function storedTensors(folder: string): Map<string, number> {
-  const sizes = new Map<string, number>();
-  for (const file of readdirSync(folder).filter((name) => /^model.*\.safetensors$/.test(name))) {
-    const bytes = readFileSync(join(folder, file));
-    const length = Number(bytes.readBigUInt64LE(0));
-    const header = JSON.parse(bytes.subarray(8, 8 + length).toString()) as Record<
-      string,
-      { shape?: number[] }
-    >;
-    for (const [name, { shape }] of Object.entries(header)) {
-      // Of a vision-language model, the text part is loaded.
-      if (shape !== undefined && !/^(model\.visual|mtp)\./.test(name))
-        sizes.set(
-          name,
-          shape.reduce((product, side) => product * side, 1),
-        );
-    }
-  }
-  return sizes;
-}
-
-const sum = (values: Iterable<number>) => [...values].reduce((a, b) => a + b, 0);
-
-describe("a model's shape", () => {
-  test.each(folders)("counts the parameters that are stored in %s", (folder) => {
-    const stored = storedTensors(folder);
-    const shape = findShape(folder);
-    expect(parameterCount(shape)).toBe(sum(stored.values()));
-    const matrices = [...stored].filter(([name]) => /(_proj(_\w+)?|mlp\.gate)\.weight$/.test(name));
-    expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
-  });
-
-  // What the models' own pages say, and so do their safetensors files.
-  test.each([
-    ["SmolLM2-135M-Instruct", 134_515_008],
-    ["Qwen2.5-0.5B-Instruct", 494_032_768],
-    ["Qwen2.5-1.5B-Instruct", 1_543_714_304],
-    ["Llama-3.2-3B-Instruct", 3_212_749_824],
-    ["Qwen2.5-3B-Instruct", 3_085_938_688],
-    ["Qwen2.5-7B-Instruct", 7_615_616_512],
-    ["QwQ-32B", 32_763_876_352],
-  ])("counts the parameters of %s", (name, count) => {
-    expect(parameterCount(publicModels[name]!)).toBe(count);
-    expect(findShape(`models/${name}`)).toBe(publicModels[name]);
-  });
-
-  test("counts the parameters of a mixture of experts, and those that a token uses", () => {
-    const config = {
-      ...{ model_type: "qwen3_moe", hidden_size: 2048, intermediate_size: 6144, num_hidden_layers: 48 },
-      ...{ num_attention_heads: 32, num_key_value_heads: 4, head_dim: 128, vocab_size: 151_936 },
-      ...{ max_position_embeddings: 40_960, num_experts: 128, num_experts_per_tok: 8 },
-      ...{ moe_intermediate_size: 768, mlp_only_layers: [], decoder_sparse_step: 1 },
-    };
-    // Qwen3-30B-A3B's page: 30.5B parameters, 3.3B activated.
-    const shape = findShape({ config });
-    expect(parameterCount(shape)).toBe(30_532_122_624);
-    expect(activeParameterCount(shape)).toBe(3_353_032_704);
-    const dense = findShape({ config: { ...config, mlp_only_layers: [0, 1], decoder_sparse_step: 2 } });
-    expect(dense.experts?.layers).toBe(23);
-    // Adapters are those of attention, and of the layers without experts.
-    const attention = 48 * (2048 + 4096 + 2 * (2048 + 512) + 4096 + 2048);
-    expect(adapterCount(shape, { rank: 2 })).toBe(2 * attention);
-    expect(adapterCount(dense, { rank: 2 })).toBe(2 * (attention + 25 * 3 * (2048 + 6144)));
-    const llama = publicModels["SmolLM2-135M-Instruct"]!;
-    expect(activeParameterCount(llama)).toBe(parameterCount(llama));
-  });
-
-  test("counts what a learner counts", async () => {
-    for (const config of [{ ...tinyConfig }, errandsModel().config]) {
-      const learner = await Learner.create(config, { dtype: "float32" });
-      expect(parameterCount(findShape({ config }))).toBe(learner.info.parameters);
-      await learner.dispose();
-    }
-  });
-
-  test.skipIf(!isCached(KNOWN_MODELS[0]!))("counts SmolLM2's parameters as its file has them", async () => {
-    const learner = await Learner.load(cachedModel(KNOWN_MODELS[0]!));
-    expect(parameterCount(publicModels["SmolLM2-135M-Instruct"]!)).toBe(learner.info.parameters);
-    await learner.dispose();
-  });
-
-  test("counts the adapters as peft does", () => {
-    expect(adapterCount(publicModels["Qwen2.5-7B-Instruct"]!, { rank: 8 })).toBe(20_185_088);
-    const targets = ["q_proj", "v_proj"] as const;
-    expect(adapterCount(publicModels["SmolLM2-135M-Instruct"]!, { rank: 8, targets })).toBe(460_800);
-  });
-
-  test("is rejected if config.json lacks a field or there is no model", async () => {
-    await inDirectory((directory) => {
-      mkdirSync(join(directory, "model"));
-      const { hidden_size: _, ...config } = tinyConfig;
-      writeFileSync(join(directory, "model", "config.json"), JSON.stringify(config));
-      expect(() => findShape(join(directory, "model"))).toThrow(
-        expect.objectContaining({
-          code: "ERR_MODEL_FORMAT",
-          message: expect.stringContaining("hidden_size"),
-        }),
-      );
-      writeFileSync(join(directory, "model", "config.json"), '{"hidden_size": 3');
-      expect(() => findShape(join(directory, "model"))).toThrow(
-        expect.objectContaining({ code: "ERR_MODEL_FORMAT", message: expect.stringContaining(directory) }),
-      );
-      expect(() => findShape(join(directory, "none"))).toThrow(
-        expect.objectContaining({ code: "ERR_MODEL_NOT_FOUND" }),
-      );
-    });
-  });
-});
+import type { GenerationCall } from "../../lib/estimate/work.ts";
+import { loadRecipe, parseRecipe, type Recipe } from "../../lib/recipe/recipe.ts";
 
 test("a text's keys and values take whole blocks", () => {
-  for (const [prompt, written, room] of [
+  for (const [prompt, generated, room] of [
     [1, 1, 16],
     [15, 2, 16],
     [16, 1, 32],
@@ -149,7 +18,7 @@ test("a text's keys and values take whole blocks", () => {
     [200, 58, 272],
     [8192, 24_576, 32_768],
   ] as const) {
-    expect(cacheCapacity({ prompt, written })).toBe(room);
+    expect(cacheCapacity({ prompt, generated })).toBe(room);
   }
 });
 
@@ -180,6 +49,7 @@ function estimated(changes: Record<string, unknown> = {}, learner: object = {}):
 const allAtOnce = { cacheBytes: 1e15 };
 
 const peak = ({ fits }: Estimate) => fits.at(-1)!.atLimits.peak;
+
 const update = ({ fits }: Estimate) => seconds(fits.at(-1)!.time.update);
 
 describe("an estimate grows", () => {
@@ -211,7 +81,7 @@ describe("an estimate grows", () => {
       (int8Generation) => estimated({ batchSize: 1 }, { device: "cpu", int8Generation }).fits[0]!,
     );
     expect(int8!.assumed.peak).toBeLessThan(whole!.assumed.peak);
-    expect(int8!.time.update.writing).toBeLessThan(whole!.time.update.writing);
+    expect(int8!.time.update.generation).toBeLessThan(whole!.time.update.generation);
   });
 
   test("with the model, and less with float32 than twice", () => {
@@ -245,28 +115,28 @@ test("a diagnosis is counted: its completions, how often it runs, and the memory
     estimated({ iterations: 5, attempt: "stored", diagnostics, ...more });
   const none = every({});
   const often = every({ every: 2, transitions: 32, branches: 0 });
-  expect(none.work.diagnosis).toEqual({ times: 0, writing: [] });
+  expect(none.work.diagnosis).toEqual({ times: 0, generation: [] });
   expect(often.work.diagnosis.times).toBe(3); // iterations 0, 2 and 4
-  const told = often.work.diagnosis.writing.map(({ what, texts }) => ({ what, texts }));
+  const told = often.work.diagnosis.generation.map(({ what, texts }) => ({ what, texts }));
   expect(told.filter(({ what }) => what !== "futures")).toEqual([
     { what: "critiques", texts: 32 },
     { what: "refinements", texts: 32 },
   ]);
   // What an update writes for as many transitions, three times in the run.
-  const batch = often.work.writing.find(({ what }) => what === "critiques")!.texts;
+  const batch = often.work.generation.find(({ what }) => what === "critiques")!.texts;
   const refined = (estimate: Estimate) =>
-    estimate.work.writing
+    estimate.work.generation
       .filter(({ weights }) => weights === "θ")
-      .reduce((written, { texts, written: tokens }) => written + texts * tokens, 0);
-  const more = often.fits[0]!.time.run.written - none.fits[0]!.time.run.written;
-  const futures = often.work.diagnosis.writing
+      .reduce((generated, { texts, generated: tokens }) => generated + texts * tokens, 0);
+  const more = often.fits[0]!.time.run.generated - none.fits[0]!.time.run.generated;
+  const futures = often.work.diagnosis.generation
     .filter(({ what }) => what === "futures")
-    .reduce((written, { texts, written: tokens }) => written + texts * tokens, 0);
+    .reduce((generated, { texts, generated: tokens }) => generated + texts * tokens, 0);
   expect(more).toBeCloseTo(3 * ((refined(often) * 32) / batch + futures), 3);
   // Branches play on, and a diagnosis of more transitions than a batch has needs more room.
   const branching = every({ every: 2, transitions: 32, branches: 4 });
   const turns = branching.work.lengths.turns;
-  const played = branching.fits[0]!.time.run.written - often.fits[0]!.time.run.written;
+  const played = branching.fits[0]!.time.run.generated - often.fits[0]!.time.run.generated;
   expect(played).toBeCloseTo(3 * 32 * 4 * ((turns - 1) / 2) * branching.work.lengths.action, 3);
   const room = { cacheBytes: 1e15 };
   const wide = { every: 1, transitions: 4096, branches: 0 };
@@ -294,15 +164,15 @@ describe("the estimate of hope", () => {
   /** Completions of each kind in an iteration, apart from episodes. */
   const completions = ({ work }: Estimate) => {
     const counts: Record<string, number> = {};
-    const add = (calls: readonly Writing[], times: number) => {
+    const add = (calls: readonly GenerationCall[], times: number) => {
       for (const { what, texts } of calls) counts[what] = (counts[what] ?? 0) + times * texts;
     };
     add(work.playing, 1);
-    add(work.writing, work.updates);
+    add(work.generation, work.updates);
     return counts;
   };
 
-  test("counts what the proposer writes", () => {
+  test("counts the proposer's completions", () => {
     // 20 tasks, 4 of 14 episodes at 2 turns, 2 actions each.
     const places = 20 * 4 * 2;
     expect(completions(hope())).toMatchObject({ summaries: 20 * 4, proposals: places, branches: 2 * places });
@@ -331,7 +201,7 @@ describe("the estimate of hope", () => {
   test("counts the measurement of the reward model, and its best weights", () => {
     const measured = hope({ rewardEvaluation: { episodes: 28 } });
     expect(measured.work.diagnosis.times).toBe(3);
-    expect(measured.work.diagnosis.writing.map(({ what, texts, times }) => [what, texts, times])).toEqual([
+    expect(measured.work.diagnosis.generation.map(({ what, texts, times }) => [what, texts, times])).toEqual([
       ["actions", 28 * 15, 10],
     ]);
     const time = ({ fits }: Estimate) => seconds(fits.at(-1)!.time.run);
@@ -423,116 +293,4 @@ test("a batch that is too large is reported with the numbers that its remedy red
   const { remedies } = estimated({ batchSize: 4096 }, allAtOnce);
   const batchSize = Number(remedies.at(-1)!.change.split("=")[1]);
   expect(peak(estimated({ batchSize }, allAtOnce))).toBe(remedies.at(-1)!.atLimits);
-});
-
-describe("nlac train --dry-run", () => {
-  test.each(recipeNames())("%s", async (name) => {
-    const { code, output, errors } = await nlac("train", name, "--dry-run");
-    expect(errors).toBe("");
-    expect(code).toBe(0);
-    for (const line of output.split("\n")) expect(line.length).toBeLessThanOrEqual(100);
-    const { model } = await loadRecipe(name);
-    const unmade = typeof model === "string" && model.startsWith("runs/") && !existsSync(model);
-    expect(/^No estimate: /m.test(output)).toBe(unmade);
-  });
-
-  test("what the paper writes stands in every recipe of it", async () => {
-    const names = recipeNames().filter((name) => name.startsWith("paper/"));
-    expect(names).toHaveLength(30); // two models, three tasks, five methods
-    for (const name of names) {
-      const { name: own, config, model, algorithm } = await loadRecipe(name);
-      expect(`paper/${own}`).toBe(name);
-      expect(model).toBe(own.startsWith("qwq") ? "QwQ-32B" : "Qwen2.5-7B-Instruct");
-      expect(config).toMatchObject({ iterations: 30, maxPromptTokens: 8192, maxActionTokens: 24_576 });
-      if (algorithm === "nlac") {
-        const rates = { criticLearningRate: 5e-6, policyLearningRate: 5e-6, targetRate: 0.005 };
-        const sizes = { futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
-        expect(config).toMatchObject({ ...rates, ...sizes, refinementsKept: "all" });
-      } else {
-        expect(config).toMatchObject({ learningRate: 5e-6 });
-      }
-      // docs/decisions/0016: 30,720 samples for all; Algorithm 1 takes a step for each, PPO and
-      // GRPO step on verl's mini-batches.
-      const batchSize = algorithm === "ppo" || algorithm === "grpo" ? 256 : 1;
-      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize });
-      const { work } = estimate(await loadRecipe(name));
-      expect(work.iterations * work.updates * batchSize).toBe(30_720);
-      expect(work.iterations * work.episodes).toBe(30_720);
-    }
-  });
-
-  test("--json gives the recipe as it was resolved, and the estimate", async () => {
-    const { output } = await nlac(
-      "train",
-      "quickstart",
-      "--dry-run",
-      "--json",
-      "--set",
-      "config.batchSize=8",
-    );
-    const { recipe, environment, estimate: told } = JSON.parse(output) as DryRun;
-    const changed = await loadRecipe("quickstart", ["config.batchSize=8"]);
-    expect(recipe).toEqual(JSON.parse(JSON.stringify(changed)));
-    expect(environment).toMatchObject({ turns: 6 });
-    expect(told).toEqual(JSON.parse(JSON.stringify(estimate(changed, { turns: 6 }))));
-  });
-
-  test("reports a missing item in one line", async () => {
-    await inDirectory(async (directory) => {
-      const path = join(directory, "mine.json");
-      writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment: { name: "nowhere" } }));
-      const { code, output } = await nlac("train", path, "--dry-run");
-      expect(code).toBe(0);
-      expect(output).toMatch(/cannot be opened here: ERR_CONFIG: There is no environment "nowhere"/);
-      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
-    });
-  });
-
-  test("prints memory, devices, remedies and assumptions", () => {
-    const recipe = parseRecipe(
-      {
-        name: "layout",
-        model: "Qwen2.5-1.5B-Instruct",
-        learner: { device: "cuda" },
-        environment: { name: "math" },
-        config: {
-          iterations: 10,
-          updatesPerIteration: 16,
-          batchSize: 2048,
-          maxActionTokens: 2048,
-          maxCriticTokens: 512,
-        },
-      },
-      "a test",
-    );
-    const text = renderDryRun({
-      recipe,
-      environment: { trainingTasks: 12_000, turns: 1 },
-      estimate: estimate(recipe, { turns: 1 }, small),
-    });
-    expect(text).toContain("environment  math\n             12,000 training tasks, 1 turn per episode\n");
-    // The resolved recipe before it has whatever fields an algorithm has.
-    expect(text.slice(text.indexOf("\nmemory "))).toMatchSnapshot();
-  });
-
-  test.each([
-    ["errands", undefined, undefined],
-    ["paper/qwen2.5-7b-math", undefined, "; no directory of this name exists yet"],
-    [
-      "paper/qwen2.5-7b-math",
-      "Qwen/Qwen2.5-7B-Instruct",
-      "; it is downloaded from the hub unless it is in the cache",
-    ],
-  ])("of %s says whether its model must be downloaded", async (name, model, told) => {
-    const recipe = { ...(await loadRecipe(name)), ...(model && { model }) };
-    const shaped = { ...recipe, model: errandsModel() } as Recipe;
-    const text = renderDryRun({
-      recipe,
-      environment: { trainingTasks: 8, turns: 6 },
-      estimate: estimate(shaped, { turns: 6 }, small),
-    });
-    const [line] = /model .*?learner/.exec(text.replaceAll(/\s+/g, " "))!;
-    expect(line.includes(";")).toBe(told !== undefined);
-    expect(line).toContain(told ?? "");
-  });
 });

@@ -134,7 +134,7 @@ describe("saving it", () => {
     for (const value of values!) expect(value).toBeGreaterThan(0.3);
   });
 
-  it("trains Q heads beside it, which begin as the policy and can begin again", async () => {
+  it("trains Q heads beside it, which start as the policy and can be reset to it", async () => {
     await using model = await tinyLearner({ adapter, heads: "q" });
     await model.updateTarget(1);
     const episode = { ...text, rewards: [0, 0, 0, 1] };

@@ -1,4 +1,7 @@
-/** What every model family does in a learner: exports that transformers loads, and the load-balance loss of experts. */
+/**
+ * What every model family does in a learner: exports that transformers loads, and the load-balance
+ * loss of experts.
+ */
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";

@@ -36,7 +36,7 @@ async function measure(name: string, work: () => Promise<unknown>) {
   return { total, longest };
 }
 
-it("computing never holds the event loop", async () => {
+it("computing never blocks the event loop", async () => {
   // The first learner also opens libtorch, which blocks as any dlopen does.
   await (await Learner.create({ ...config, num_hidden_layers: 1 })).dispose();
   await using learner = await Learner.create(config);
@@ -63,7 +63,8 @@ it("computing never holds the event loop", async () => {
     let { total, longest } = await measure(name, call);
     if (total <= 200) continue;
     long++;
-    // Other processes may stop this one for long. A call that computes on this thread fails every time.
+    // Other processes may stop this one for long. A call that computes on this thread fails every
+    // time.
     for (let again = 0; again < 4 && longest >= total / 2; again++)
       ({ total, longest } = await measure(name, call));
     expect(longest).toBeLessThan(total / 2);

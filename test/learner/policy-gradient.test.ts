@@ -1,4 +1,7 @@
-/** What policy gradients ask of a learner: weights a token, the clipped surrogate, the value head, the reference. */
+/**
+ * What policy gradients ask of a learner: weights a token, the clipped surrogate, the value head,
+ * the reference.
+ */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -58,7 +61,7 @@ describe.each(["ppo", "grpo"] as const)("a recorded batch of %s", (batch) => {
 
   it.each([
     ["at once", {}],
-    ["in micro batches, recomputed", { microBatchTokens: 16, gradientCheckpointing: true }],
+    ["in micro-batches, recomputed", { microBatchTokens: 16, gradientCheckpointing: true }],
   ])("has the losses and gradients of float64 autograd, %s", async (_, learnerOptions) => {
     await using learner = await recordedLearner(batch, learnerOptions);
     const results = await learner.tokenSurrogate(texts, options);
@@ -345,7 +348,7 @@ describe("bad arguments", () => {
     expect(await learner.values([])).toEqual([]);
   });
 
-  it("a value head that is not there is ERR_CONFIG, and so is one that does not exist", async () => {
+  it("a missing value head is ERR_CONFIG, and so is an unknown kind of head", async () => {
     await using plain = await tinyLearner();
     for (const call of [plain.values([good]), plain.tokenSurrogate([good], all)]) {
       const error = await refusal(call);

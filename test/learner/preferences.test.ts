@@ -27,7 +27,7 @@ const model = `${fixtures}/models/${recorded.model}`;
 
 const ways = [
   ["at once", {}],
-  ["in micro batches, recomputed", { microBatchTokens: 16, gradientCheckpointing: true }],
+  ["in micro-batches, recomputed", { microBatchTokens: 16, gradientCheckpointing: true }],
 ] as const;
 
 function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, within = 1e-5) {
@@ -71,7 +71,7 @@ describe.each(["sigmoid", "hinge", "ipo"] as const)("the loss %s", (loss) => {
 });
 
 describe("tokenPreference", () => {
-  it("with label smoothing mixes the loss of the pair and of the pair turned round", async () => {
+  it("with label smoothing mixes the losses of the pair and of the reversed pair", async () => {
     await using learner = await Learner.load(model, { dtype: "float32" });
     const options = { beta: 0.3, withGradient: false };
     const turned = recorded.pairs.map((pair) => ({
@@ -237,7 +237,7 @@ describe("a reward model", () => {
   });
 });
 
-// --- export ---------------------------------------------------------------------------------------
+// --- export --------------------------------------------------------------------------------------
 
 const python = peersPython(["transformers"], "loading reward models with transformers");
 
@@ -274,7 +274,8 @@ const exported: [name: string, config: object, options: object][] = [
   ],
   ["Qwen3", { ...tinyConfig, model_type: "qwen3", architectures: ["Qwen3ForCausalLM"], head_dim: 8 }, {}],
 ];
-// Texts of different lengths that end a turn, as a policy's do: the end of a turn must not count as padding.
+// Texts of different lengths that end a turn, as a policy's do: the end of a turn must not count as
+// padding.
 const turns: JudgedText[] = [
   { prompt: [256, 70, 71], response: [72, 257], label: 1 },
   { prompt: [256, 70], response: [90, 91, 92, 93, 257], label: 0 },

@@ -1,4 +1,7 @@
-/** softQ against a recorded run of transformers and float64 autograd: scripts/fixtures/soft_q.py made it. */
+/**
+ * softQ against a recorded run of transformers and float64 autograd: scripts/fixtures/soft_q.py
+ * made it.
+ */
 
 import { cpSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -78,7 +81,7 @@ describe.each([
   });
 });
 
-test("without a gradient nothing is added up", async () => {
+test("without a gradient nothing is accumulated", async () => {
   const learner = await resume();
   const [first] = await learner.softQ(recorded.texts, { ...recorded.options, withGradient: false });
   expect(first!.q[0]).toBeCloseTo(recorded.results[0]!.q[0]!, 5);

@@ -91,7 +91,8 @@ test("gradients reach θ only, and θ̄ moves by τ exactly", async () => {
 });
 
 test("two threads add the gradient of an embedding up in the same order every time", async () => {
-  // Three ids over and over, in a stream long enough to be split: their rows are added to by both threads.
+  // Three ids over and over, in a stream long enough to be split: their rows are added to by both
+  // threads.
   const ids = Array.from({ length: 1200 }, (_, i) => [3, 5, 7][(i * 7 + (i >> 3)) % 3]!);
   const outcomes = new Set<string>();
   for (let trial = 0; trial < 6; trial++) {

@@ -1,16 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { NlacError } from "../../lib/base/errors.ts";
 import { type AdamWInputs, ops, Tensor } from "../../lib/ops/index.ts";
-
-function codeOf(call: () => unknown): string {
-  try {
-    call();
-  } catch (error) {
-    expect(error).toBeInstanceOf(NlacError);
-    return (error as NlacError).code;
-  }
-  return "no error";
-}
+import { array, codeOf, f32 } from "../support/tensors.ts";
 
 /** Repeatable numbers around 0. */
 function numbers(count: number, seed: number, scale = 1): Float32Array {
@@ -153,6 +143,43 @@ describe("adamw", () => {
     const gone = tensors(1);
     gone[0]!.dispose();
     expect(code({ gradients: gone })).toBe("ERR_DISPOSED");
+  });
+});
+
+describe("ema", () => {
+  it("moves targets by τ, in place, mixed types in one call", () => {
+    const target = [f32(Float32Array.of(1, 2, 3), [3]), f32(Float32Array.of(0), [1])];
+    const online = [
+      f32(Float32Array.of(2, 2, -1), [3]),
+      Tensor.from(Float32Array.of(8), [1], { dtype: "bfloat16" }),
+    ];
+    ops.ema(target, online, 0.25);
+    expectClose([array(target[0]!), array(target[1]!)], [[1.25, 2, 2], [2]], 1e-5);
+  });
+
+  it("moves a bfloat16 target on average, though each change is below half an ulp", () => {
+    const count = 4096;
+    const target = Tensor.from(new Float32Array(count).fill(1), [count], { dtype: "bfloat16" });
+    const online = f32(new Float32Array(count).fill(2), [count]);
+    const mean = () => array(target).reduce((a, b) => a + b, 0) / count;
+    for (let step = 0; step < 20; step++) ops.ema([target], [online], 0.001, { seed: 1, step });
+    expect(mean()).toBeCloseTo(2 - 0.999 ** 20, 3);
+    const again = Tensor.from(new Float32Array(count).fill(1), [count], { dtype: "bfloat16" });
+    for (let step = 0; step < 20; step++) ops.ema([again], [online], 0.001, { seed: 1, step });
+    expect(again.toArray()).toEqual(target.toArray());
+    // Without a step of its own every call rounds anew.
+    for (let call = 0; call < 20; call++) ops.ema([again], [online], 0.001);
+    expect(array(again).reduce((a, b) => a + b, 0) / count).toBeCloseTo(2 - 0.999 ** 40, 3);
+  });
+
+  it("rejects mismatched arguments", () => {
+    const [a, b] = [f32(Float32Array.of(1), [1]), f32(Float32Array.of(1, 2), [2])];
+    expect(codeOf(() => ops.ema([a], [], 0.5))).toBe("ERR_SHAPE");
+    expect(codeOf(() => ops.ema([a], [b], 0.5))).toBe("ERR_SHAPE");
+    expect(codeOf(() => ops.ema([a], [a], -0.1))).toBe("ERR_VALUE");
+    expect(codeOf(() => ops.ema([a], [a], Number.NaN))).toBe("ERR_VALUE");
+    expect(codeOf(() => ops.ema([a], [{} as never], 0.5))).toBe("ERR_VALUE");
+    expect(codeOf(() => ops.ema([], [], 0.5))).toBe("no error");
   });
 });
 

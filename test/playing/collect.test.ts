@@ -1,34 +1,16 @@
-import { readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { crc32 } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import { uniform } from "../../lib/base/random.ts";
-import type { Environment, Episode } from "../../lib/contract/environment.ts";
-import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
-import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
-import { readSampled, toRecord } from "../../lib/episodes/records.ts";
-import { succeeded, type Trajectory, transitionsOf } from "../../lib/episodes/trajectory.ts";
-import { RecordWriter } from "../../lib/files/records.ts";
-import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { toRecord } from "../../lib/episodes/records.ts";
+import { succeeded, type Trajectory } from "../../lib/episodes/trajectory.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
 import { actionGrammar } from "../../lib/prompts/policy.ts";
 import type { ChatService } from "../../lib/services/chat-service.ts";
 import { openService } from "../../lib/services/open-service.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { act, changed, play, reply, words } from "../support/errand-play.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
-import { inDirectory } from "../support/tiny.ts";
-
-const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
-/**
- * Sometimes brings what was asked for, by the request's seed, so that replies identify their
- * episode.
- */
-const reply = (prompt: string, _: unknown, __: number, { seed }: { seed?: number | bigint }) => {
-  const lucky = uniform(Number(seed), 0, 0) < 0.5;
-  return act(lucky ? (/OBSERVED wants (\w+)/.exec(prompt)?.[1] ?? "soap") : `soap ${seed}`);
-};
 
 /** The sizes of the batches generated. */
 function batchesOf(model: ScriptedModel): number[] {
@@ -39,41 +21,6 @@ function batchesOf(model: ScriptedModel): number[] {
     return generate(requests, options);
   };
   return sizes;
-}
-
-const words = ["key", "lamp", "map", "pen", "cup"];
-function play(options: Partial<CollectOptions<Errand>> = {}) {
-  return collectTrajectories<Errand>({
-    model: new ScriptedModel(reply),
-    environment: errandEnvironment(),
-    episodes: Array.from({ length: 10 }, (_, id) => ({ id, task: { word: words[id % words.length]! } })),
-    seed: 3,
-    maxActionTokens: 200,
-    maxPromptTokens: 10_000,
-    temperature: 1,
-    ...options,
-  });
-}
-
-/** The environment with its episodes replaced. */
-function changed(
-  change: (step: Episode["step"], task: Errand, turn: number) => Episode["step"],
-  environment = errandEnvironment(),
-): Environment<Errand> & { closed: () => number } {
-  let closed = 0;
-  return {
-    ...environment,
-    closed: () => closed,
-    start: async (task, options) => {
-      const episode = await environment.start(task, options);
-      let turn = 0;
-      return {
-        ...episode,
-        step: (action) => change(episode.step, task, turn++)(action),
-        close: async () => void closed++,
-      };
-    },
-  };
 }
 
 describe("many at once", () => {
@@ -365,140 +312,6 @@ test.each(["begins", "answers", "plays"])(
   },
 );
 
-describe("an episode that is cut short", () => {
-  /** Costs 1 per turn, and does not end the episode at the turn limit. */
-  const costly = (rewardRange: [number, number], turnLimitEnds = true) => ({
-    ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, terminated: false })),
-    rewardRange,
-    turnLimitEnds,
-    maxTurns: 4,
-  });
-  const one = [{ id: 0, task: { word: "key" } }];
-  /** The replies turn by turn; "?" cannot be parsed. */
-  const writing = (...texts: string[]) => {
-    let turn = 0;
-    return new ScriptedModel(() => texts[turn++ % texts.length]!);
-  };
-
-  test.each([
-    ["malformed", writing("?"), {}, [0, 0, -9]],
-    ["malformed", writing(act("soap"), "?"), { maxMalformed: 1 }, [-1, -8]],
-    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
-    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
-  ] as const)(
-    "by unreadable actions or a rule, with costs per turn, ends at the low end: %s",
-    async (outcome, model, options, rewards) => {
-      const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
-      expect(played).toMatchObject({ outcome, reward: -9 });
-      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
-      expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
-    },
-  );
-
-  test.each([
-    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -1]],
-    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, 0]],
-    ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-1]],
-  ] as const)(
-    "by a limit, counts with the low end, which is part of no turn: %s",
-    async (outcome, model, options, rewards) => {
-      const [played] = await play({ model, environment: costly([-9, 0], false), episodes: one, ...options });
-      expect(played).toMatchObject({ outcome, reward: -9 });
-      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
-      const endings = played!.turns.map(({ terminated, truncated }) => [terminated, truncated]);
-      expect(endings).toEqual([...rewards.slice(1).map(() => [false, false]), [false, true]]);
-      expect(transitionsOf(played!).at(-1)).toMatchObject({ terminated: false, truncated: true });
-      expect(toRecord(played!).reward).toBe(-9);
-    },
-  );
-
-  test("by its environment is marked as truncated, and has the environment's reward", async () => {
-    for (const [at, outcome] of [
-      [1, "truncated"],
-      [3, "turn-limit"],
-    ] as const) {
-      const environment = {
-        ...changed((step, _, turn) => async (action) => ({
-          ...(await step(action)),
-          reward: -1,
-          terminated: false,
-          truncated: turn === at,
-        })),
-        ...{ rewardRange: [-9, 0] as const, maxTurns: 4 },
-      };
-      const [played] = await play({ model: writing(act("soap")), environment, episodes: one });
-      expect(played).toMatchObject({ outcome, reward: -1 - at });
-      expect(played!.turns).toHaveLength(at + 1);
-      expect(played!.turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
-    }
-  });
-
-  test("by the last of 20 Questions has terminated, even if that could not be parsed", async () => {
-    const environment = twentyQuestions();
-    const [task] = await environment.tasks("train");
-    const ask = act("Is it blue?");
-    const model = () => new ScriptedModel((prompt) => (prompt.split(ask).length < 20 ? ask : "?"));
-    for (const [model_, outcome] of [
-      [model(), "turn-limit"],
-      [new ScriptedModel(() => ask), "done"],
-    ] as const) {
-      const [trajectory] = await collectTrajectories({
-        ...{ model: model_, environment, episodes: [{ id: 0, task: task! }], seed: 0, temperature: 1 },
-        ...{ maxActionTokens: 200, maxPromptTokens: 100_000 },
-      });
-      expect(trajectory).toMatchObject({ outcome, reward: 0 });
-      expect(trajectory!.turns).toHaveLength(20);
-      expect(trajectory!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
-    }
-  });
-
-  test("by the limit of a single-step task has terminated: there is no second answer", async () => {
-    const environment = errandEnvironment({ turns: 1 });
-    const { turnLimitEnds: _, ...silent } = environment;
-    const [played] = await play({ model: writing(" "), environment: silent, episodes: one });
-    expect(played!.outcome).toBe("turn-limit");
-    expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
-  });
-
-  test("also before its first turn", async () => {
-    const [played] = await play({ environment: costly([-9, 0]), episodes: one, maxPromptTokens: 1 });
-    expect(played).toMatchObject({ outcome: "context-limit", turns: [], reward: -9 });
-  });
-
-  test("without possible losses, or after the largest loss, keeps its reward", async () => {
-    const soap = () => writing(act("soap"));
-    const [lost] = await play({ model: soap(), environment: costly([-4, 0]), episodes: one });
-    expect(lost).toMatchObject({ outcome: "turn-limit", reward: -4 });
-    const earning = changed((step) => async (action) => ({
-      ...(await step(action)),
-      reward: 0.2,
-      terminated: false,
-    }));
-    for (const rewardRange of [undefined, [0, 1]] as const) {
-      const environment = { ...earning, maxTurns: 2, ...(rewardRange && { rewardRange }) };
-      const [kept] = await play({ model: soap(), environment, episodes: one });
-      expect(kept).toMatchObject({ outcome: "turn-limit", reward: 0.4 });
-    }
-  });
-
-  test.each([
-    ["guessMyCity", guessMyCity({ turns: 6 }), "What is the climate like?"],
-    ["twentyQuestions", twentyQuestions({ turns: 6, reward: "turns" }), "Is it alive?"],
-  ] as const)("in %s is worth no more than asking in vain", async (_, game, question) => {
-    const environment = game as Environment;
-    const [task] = await environment.tasks("test");
-    const reward = async (...texts: string[]) => {
-      const episodes = [{ id: 0, task: task as Errand }];
-      const [played] = await play({ model: writing(...texts), environment: environment as never, episodes });
-      return played!.reward;
-    };
-    expect(await reward(act(question))).toBe(-6);
-    expect(await reward("?")).toBe(-6);
-    expect(await reward(act(question), "?")).toBe(-6);
-    expect(await reward("?", act(question))).toBe(-6);
-  });
-});
-
 test("an episode records its initial messages", async () => {
   const [first] = await play();
   expect(first!.opening).toEqual([
@@ -543,57 +356,4 @@ test("actions are constrained to their tools' schemas on request, in the format 
     const expected = held ? [JSON.stringify(actionGrammar(tools, "tool"))] : [undefined];
     expect([...new Set([...grammars].map((grammar) => JSON.stringify(grammar)))]).toEqual(expected);
   }
-});
-
-test("records without `terminated` and `truncated` get them from their outcome", async () => {
-  const model = new ScriptedModel(reply);
-  const endings = [
-    ["done", [true, false]],
-    ["malformed", [true, false]],
-    ["turn-limit", [false, true]],
-    ["context-limit", [false, true]],
-    ["service-fault", [false, true]],
-  ] as const;
-  const [played] = await play({ model, episodes: [{ id: 0, task: { word: "key" } }] });
-  await inDirectory((directory) => {
-    const path = join(directory, "old.jsonl");
-    const writer = RecordWriter.resume(path);
-    for (const [id, [outcome]] of endings.entries()) {
-      const { turns, ...record } = toRecord(played!);
-      const older = turns.map(({ terminated: _, truncated: __, ...turn }, i) => ({
-        ...turn,
-        done: i === turns.length - 1,
-      }));
-      writer.append({ ...record, id, outcome, turns: older });
-    }
-    writer.close();
-    const read = [...readSampled([path], model)];
-    expect(read.map(({ turns }) => [turns.at(-1)!.terminated, turns.at(-1)!.truncated])).toEqual(
-      endings.map(([, ending]) => ending),
-    );
-    for (const { turns } of read) {
-      for (const turn of turns.slice(0, -1))
-        expect([turn.terminated, turn.truncated]).toEqual([false, false]);
-      expect(turns.at(-1)).not.toHaveProperty("done");
-    }
-    // A reward that is no finite number is refused, also of a turn.
-    for (const reward of ["null", "1e999", '"1"']) {
-      const { record } = JSON.parse(readFileSync(path, "utf8").split("\n")[0]!);
-      const ofTurn = { ...record, turns: [{ ...record.turns[0], reward: "BAD" }, ...record.turns.slice(1)] };
-      for (const bad of [{ ...record, reward: "BAD" }, ofTurn]) {
-        const text = JSON.stringify(bad).replace('"BAD"', reward);
-        const checksum = crc32(text).toString(16).padStart(8, "0");
-        const file = join(directory, "bad.jsonl");
-        writeFileSync(file, `{"checksum":"${checksum}","record":${text}}\n`);
-        expect(() => [...readSampled([file], model)]).toThrow(
-          expect.objectContaining({
-            code: "ERR_RUN",
-            message: expect.stringContaining("line 1: a reward is"),
-          }),
-        );
-      }
-    }
-    // They are the same when written again.
-    expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
-  });
 });

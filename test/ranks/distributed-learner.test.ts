@@ -14,7 +14,8 @@ import { inDirectory } from "../support/tiny.ts";
 vi.setConfig({ testTimeout: 600_000 });
 
 const options = { dtype: "float32", seed: 3, heads: "value", microBatchTokens: 64 } as const;
-// With a small epsilon the rounding of a gradient that is nearly 0 would decide the sign of a whole step.
+// With a small epsilon the rounding of a gradient that is nearly 0 would decide the sign of a whole
+// step.
 const step = { learningRate: 1e-3, weightDecay: 0.01, epsilon: 1e-4 };
 
 async function open(source: LearnerSource): Promise<{ whole: DistributedLearner; other: RankProcess }> {

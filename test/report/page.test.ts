@@ -46,7 +46,10 @@ function page(episodes: readonly EpisodeRecord[], title = "errands, test"): stri
   return renderEpisodes({ title, player: "mine", figures: summarize(episodes.map(figuresOf)) }, episodes);
 }
 
-/** What stands between the tags of the page's elements of a name: as a browser's parser would cut them. */
+/**
+ * What stands between the tags of the page's elements of a name: as a browser's parser would cut
+ * them.
+ */
 function contents(html: string, name: "script" | "style"): string[] {
   return [...html.matchAll(new RegExp(`<${name}[^>]*>(.*?)</${name}`, "gis"))].map(([, text]) => text!);
 }

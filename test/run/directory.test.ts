@@ -31,7 +31,10 @@ const options = (signal = new AbortController().signal) => ({
 });
 const fresh = () => join(mkdtempSync(join(tmpdir(), "nlac-run-")), "run");
 
-/** A model whose texts depend on the requests' seeds, so that runs that differ anywhere differ in their files. */
+/**
+ * A model whose texts depend on the requests' seeds, so that runs that differ anywhere differ in
+ * their files.
+ */
 function seededModel(onGenerate: () => void = () => undefined): ScriptedModel {
   const words = ["key", "lamp", "map", "soap"];
   return new ScriptedModel((prompt, _weights, _index, request) => {

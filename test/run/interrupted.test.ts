@@ -138,7 +138,10 @@ interface Cut {
   kind: "stop" | "crash";
 }
 
-/** Trains in `path` from where it was left; returns how many operations it took, and whether it came to its end. */
+/**
+ * Trains in `path` from where it was left; returns how many operations it took, and whether it came
+ * to its end.
+ */
 async function train(name: string, path: string, cut?: Cut): Promise<{ operations: number; ended: boolean }> {
   // What the policy does depends on what it has learned: a wrong weight changes episodes.
   const model: ScriptedPreferences = new ScriptedPreferences(reply(() => model.theta));

@@ -22,7 +22,10 @@ interface Ending {
   result?: { stopped: boolean; operations: number };
 }
 
-/** Where a training is cut: in the learner's `operation`-th operation, at most `delay` milliseconds after it began. */
+/**
+ * Where a training is cut: in the learner's `operation`-th operation, at most `delay` milliseconds
+ * after it began.
+ */
 interface Cut {
   signal: NodeJS.Signals;
   operation: number;
@@ -49,7 +52,10 @@ function train(path: string, cut?: Cut): Promise<Ending> {
   });
 }
 
-/** Everything that must not depend on interruptions: records, metrics without times, and every checkpointed byte. */
+/**
+ * Everything that must not depend on interruptions: records, metrics without times, and every
+ * checkpointed byte.
+ */
 function fingerprint(path: string): Record<string, unknown> {
   const checkpoint = newestCheckpoint(path);
   const hashes: Record<string, string> = {};
@@ -90,7 +96,8 @@ test("a run cut at ten random points, by SIGKILL and by SIGTERM, ends as an uncu
   const { operations } = uncut.result!;
   for (let i = 0; i < 5; i++) {
     const path = join(root, `cut-${i}`);
-    // Two cuts a run, then to its end. After the first at least as much is left as there was behind it.
+    // Two cuts a run, then to its end. After the first at least as much is left as there was behind
+    // it.
     let left = operations;
     for (const j of [0, 1]) {
       const signal = (i + j) % 2 === 0 ? "SIGKILL" : "SIGTERM";

@@ -1,4 +1,7 @@
-/** nlac's own server as the service behind an environment: an oracle, asked by many episodes at once. */
+/**
+ * nlac's own server as the service behind an environment: an oracle, asked by many episodes at
+ * once.
+ */
 
 import { setTimeout as wait } from "node:timers/promises";
 import { afterEach, describe, expect, it } from "vitest";
@@ -54,7 +57,7 @@ describe("a served model as oracle", () => {
     expect(usage.completionTokens).toBeGreaterThan(0);
   });
 
-  it("is asked no more at once than it takes, where that is said", async () => {
+  it("gets at most as many concurrent requests as its limit allows", async () => {
     const { evaluation, usage, generated } = await play({ concurrency: 4 });
     expect(evaluation.outcomes).toEqual({ done: 12 });
     expect([usage.requests, generated]).toEqual([24, 24]);

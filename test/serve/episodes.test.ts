@@ -1,7 +1,6 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import OpenAI from "openai";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { keepShelf } from "../../examples/ai-sdk-agent.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { NlacError } from "../../lib/base/errors.ts";
@@ -10,44 +9,11 @@ import { readEpisodeRecords, readEpisodes } from "../../lib/episodes/records.ts"
 import { RecordWriter } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { Episodes } from "../../lib/serve/episodes.ts";
-import { type ServeOptions, serve } from "../../lib/serve/server.ts";
+import { serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
+import { type Messages, open, same, say, start, turn } from "../support/recording-server.ts";
 import { inDirectory, tinyConfig } from "../support/tiny.ts";
-
-const open: { close(graceMs?: number): Promise<void> }[] = [];
-afterEach(async () => {
-  for (const server of open.splice(0)) await server.close(20);
-});
-
-async function start(model: ServeOptions["learner"], record: string, options: Partial<ServeOptions> = {}) {
-  const server = await serve({ learner: model, name: "scripted", port: 0, record, ...options });
-  open.push(server);
-  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
-  const reward = async (id: string, body: object) => {
-    const reply = await fetch(`${server.url}/v1/episodes/${id}/reward`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(body),
-    });
-    return { status: reply.status, ...((await reply.json()) as object) };
-  };
-  return { server, client, reward };
-}
-
-type Messages = OpenAI.ChatCompletionMessageParam[];
-const say = (content: string): Messages[number] => ({ role: "user", content });
-
-/** One turn: what the model said, and the episode's name. */
-async function turn(client: OpenAI, messages: Messages, episode?: string, more: object = {}) {
-  const { data, response } = await client.chat.completions
-    .create(
-      { model: "scripted", messages, ...more, stream: false },
-      episode === undefined ? {} : { headers: { "x-episode-id": episode } },
-    )
-    .withResponse();
-  return { said: data.choices[0]!.message, episode: response.headers.get("x-episode-id")! };
-}
 
 describe("a recording", () => {
   it("groups turns into episodes by the conversation they continue, as ids with log probabilities", () =>
@@ -103,7 +69,7 @@ describe("a recording", () => {
       }
     }));
 
-  it("keeps episodes apart by their header, takes a repeated request for the same turn, and refuses what does not fit", () =>
+  it("separates episodes by their header, treats a repeated request as the same turn, and refuses messages that do not continue it", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       let answers = 0;
@@ -132,7 +98,7 @@ describe("a recording", () => {
       expect(episode!.turns.map(({ text }) => text)).toEqual(["Answer 3.", "Answer 5."]);
     }));
 
-  it("is refused a reward where there is none, and says that it does not record", async () => {
+  it("refuses a reward for an unknown episode, and says if the server does not record", async () => {
     const server = await serve({ learner: new CallingModel(() => "Hi"), name: "scripted", port: 0 });
     open.push(server);
     const reply = await fetch(`${server.url}/v1/episodes/x/reward`, {
@@ -146,110 +112,8 @@ describe("a recording", () => {
   });
 });
 
-const same = () => new CallingModel(() => "Same");
-
-describe("episodes without a header", () => {
-  it("go on each by itself when their turns are asked for at once, and after one failed", () =>
-    inDirectory(async (directory) => {
-      const file = join(directory, "episodes.jsonl");
-      const model = same();
-      const { client, reward } = await start(model, file);
-      const firsts = [await turn(client, [say("Task")]), await turn(client, [say("Task")])];
-      const gate = closedGate(model);
-      const history = [say("Task"), firsts[0]!.said];
-      const asked = ["x", "y"].map((text) => turn(client, [...history, say(text)]));
-      await expect.poll(() => gate.waiting).toBe(2);
-      gate.open();
-      const [x, y] = await Promise.all(asked);
-      expect(new Set([x!.episode, y!.episode])).toEqual(new Set(firsts.map(({ episode }) => episode)));
-
-      const { generate } = model;
-      model.generate = () => Promise.reject(new Error("no luck"));
-      const more = [...history, say("x"), x!.said, say("more")];
-      await expect(turn(client, more)).rejects.toMatchObject({ status: 500 });
-      model.generate = generate;
-      expect((await turn(client, more)).episode).toBe(x!.episode);
-      expect(await reward(x!.episode, { reward: 1 })).toMatchObject({ turns: 3 });
-      expect(await reward(y!.episode, { reward: 1 })).toMatchObject({ turns: 2 });
-      const observed = [...readEpisodeRecords(file)].map(({ turns }) => turns[0]!.observation[0]!.content);
-      expect(observed).toEqual(["x", "y"]);
-    }));
-
-  it("that a limit of the agent's own cut are recorded without an outcome", () =>
-    inDirectory(async (directory) => {
-      const file = join(directory, "episodes.jsonl");
-      const { client, reward } = await start(new CallingModel(() => "Well."), file);
-      const { episode } = await turn(client, [say("Task")]);
-      expect(await reward(episode, { reward: 0.5, truncated: true })).toMatchObject({
-        ...{ status: 200, reward: 0.5, terminated: false, truncated: true },
-      });
-      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 400 }); // it is over
-      expect(await reward("another", { reward: 1, done: true })).toMatchObject({ status: 400 });
-      const [record] = [...readEpisodeRecords(file)];
-      expect(record).toMatchObject({ outcome: "truncated", reward: 0.5 });
-      expect(record!.turns).toMatchObject([{ terminated: false, truncated: true }]);
-    }));
-
-  it("keep the ids of reasoning that the history leaves out, whether the client sends it back or not", () =>
-    inDirectory(async (directory) => {
-      for (const sentBack of [true, false]) {
-        const file = join(directory, `episodes-${sentBack}.jsonl`);
-        const reply = "<think>\nSECRET\n</think>\n\nIt is 4.";
-        const model = new CallingModel(() => reply);
-        const { client, reward, server } = await start(model, file);
-        const first = await turn(client, [say("2+2?")]);
-        expect(first.said.content).toBe(reply);
-        const content = sentBack ? reply : "It is 4.";
-        const second = await turn(client, [say("2+2?"), { role: "assistant", content }, say("Sure?")]);
-        expect(second.episode).toBe(first.episode);
-        const { prompt } = model.calls[1]!;
-        expect(prompt).not.toContain("SECRET");
-        expect(prompt).toContain("<|im_start|>assistant\nIt is 4.<|im_end|>");
-        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
-        await server.close(20);
-        const [episode] = [...readEpisodes(file, model)];
-        for (const [i, { tokens, logProbs, state }] of episode!.turns.entries()) {
-          expect(model.decode(tokens)).toBe(`${reply}<|im_end|>`);
-          expect(logProbs).toHaveLength(tokens.length);
-          expect(state.prompt()).toEqual(model.calls[i]!.request.tokens);
-        }
-      }
-    }));
-
-  it("take a repeated request for the same turn, where one alone was asked so", () =>
-    inDirectory(async (directory) => {
-      let answers = 0;
-      const model = new CallingModel(() => `Answer ${++answers}.`);
-      const { client, reward } = await start(model, join(directory, "episodes.jsonl"));
-      const first = await turn(client, [say("Task")]);
-      const messages = [say("Task"), first.said, say("go on")];
-      expect((await turn(client, messages)).episode).toBe(first.episode); // its answer was lost on the way
-      await reward(first.episode, { reward: 0.5, terminated: false });
-      expect((await turn(client, messages)).episode).toBe(first.episode);
-      expect((await turn(client, [say("Task")])).episode).not.toBe(first.episode);
-      expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 2, reward: 1.5 });
-
-      const twice = same();
-      const other = await start(twice, join(directory, "others.jsonl"));
-      const begun = [await turn(other.client, [say("Task")]), await turn(other.client, [say("Task")])];
-      const both = [say("Task"), begun[0]!.said, say("go on")];
-      for (let i = 0; i < 2; i++) await turn(other.client, both);
-      const third = await turn(other.client, both);
-      expect(begun.map(({ episode }) => episode)).not.toContain(third.episode);
-    }));
-
-  it("are not the named ones", () =>
-    inDirectory(async (directory) => {
-      const { client } = await start(same(), join(directory, "episodes.jsonl"));
-      const { said } = await turn(client, [say("Task")], "mine");
-      const aside = await turn(client, [say("Task"), said, say("Sum up.")]);
-      expect(aside.episode).not.toBe("mine");
-      expect((await turn(client, [say("Task"), said, say("Go on")], "mine")).episode).toBe("mine");
-    }));
-});
-
 describe("an open episode", () => {
-  it("that is rewarded while a turn is being answered is over, and the turn refused", () =>
+  it("ends if it is rewarded during a request, which is then refused", () =>
     inDirectory(async (directory) => {
       for (const episode of [undefined, "mine"]) {
         const file = join(directory, `${episode}.jsonl`);
@@ -267,7 +131,7 @@ describe("an open episode", () => {
       }
     }));
 
-  it("goes on as it was written when its conversation is no longer remembered", () =>
+  it("continues with its sampled ids after its conversation left the cache", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       const model = same();
@@ -283,7 +147,7 @@ describe("an open episode", () => {
       expect(episode!.turns.map(({ logProbs }) => logProbs.length)).toEqual([5, 5]);
     }));
 
-  it("is forgotten when there is no room, the one that was answered longest ago first, and its name refused", () =>
+  it("is dropped if there is no room, the least recently answered one first, and its name is then refused", () =>
     inDirectory(async (directory) => {
       const notes: string[] = [];
       const options = { maxHeldTokens: 500, log: (line: string) => void notes.push(line) };
@@ -304,7 +168,7 @@ describe("an open episode", () => {
       expect(notes.join()).toMatch(/1 episodes recorded, 2 left out/);
     }));
 
-  it("is not idle when it was rewarded", () =>
+  it("is not idle after a reward", () =>
     inDirectory(async (directory) => {
       const record = join(directory, "episodes.jsonl");
       const model = new CallingModel(() => "Yes.");
@@ -320,7 +184,7 @@ describe("an open episode", () => {
       expect(await reward("judged", { reward: 1 })).toMatchObject({ status: 200, reward: 9 });
     }));
 
-  it("is one of so many, and so many names are refused", () =>
+  it("counts against the limit of open episodes, and of names that are refused", () =>
     inDirectory(async (directory) => {
       const model = same();
       const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000, { maxEpisodes: 2 });
@@ -344,7 +208,7 @@ describe("an open episode", () => {
       episodes.close();
     }));
 
-  it("that a full disk kept from being written is rewarded again, and once", () =>
+  it("can be rewarded again, once, after a full disk prevented its record", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       const model = new CallingModel(() => "Yes.");
@@ -360,7 +224,7 @@ describe("an open episode", () => {
       expect([...readEpisodeRecords(file)]).toMatchObject([{ id: 0, reward: 1, turns: [{ reward: 1 }] }]);
     }));
 
-  it("has no name where a client's is empty", () =>
+  it("is unnamed if the client's header is empty", () =>
     inDirectory(async (directory) => {
       const model = new CallingModel(() => "Yes.");
       const { client } = await start(model, join(directory, "episodes.jsonl"));
@@ -369,7 +233,7 @@ describe("an open episode", () => {
       expect(other.episode).not.toBe(one.episode);
     }));
 
-  it("keeps its tools where no call is wanted, and what is written then is text", () =>
+  it("keeps its tools if calls are switched off, and its answer is then text", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       const written = `<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>`;
@@ -396,7 +260,7 @@ describe("an open episode", () => {
 });
 
 describe("a recording that is continued", () => {
-  it("loses a line that a crash left half written, numbers on, and shows what was asked", () =>
+  it("drops a line that a crash left incomplete, continues the numbers, and stores the requests", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       for (const task of ["A", "B", "C"]) {
@@ -417,7 +281,7 @@ describe("a recording that is continued", () => {
       );
     }));
 
-  it("is refused where the file holds something else, which stays", () =>
+  it("refuses a file with other content, and leaves it unchanged", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "notes.json");
       appendFileSync(file, '{"precious": true}');
@@ -427,7 +291,7 @@ describe("a recording that is continued", () => {
 });
 
 describe("a recording server that is stopped", () => {
-  it("still takes the reward of what it answered last, and no request", () =>
+  it("accepts rewards of its last answers, and no requests", () =>
     inDirectory(async (directory) => {
       const model = same();
       const { client, reward, server } = await start(model, join(directory, "episodes.jsonl"));
@@ -444,7 +308,7 @@ describe("a recording server that is stopped", () => {
       expect(server.recorded).toBe(1);
     }));
 
-  it("waits no longer than that for one that was left", () =>
+  it("does not wait longer for an abandoned episode", () =>
     inDirectory(async (directory) => {
       const { client, server } = await start(same(), join(directory, "episodes.jsonl"));
       await turn(client, [say("Task")]);
@@ -454,7 +318,7 @@ describe("a recording server that is stopped", () => {
 });
 
 describe("an agent of the ai SDK", () => {
-  it("is recorded by its base URL alone, and trained for a few steps", () =>
+  it("is recorded after a change of its base URL, and trained for a few steps", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
       // What the roles say is scripted; what is learned from it, and that something is, is real.

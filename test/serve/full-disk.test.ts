@@ -21,7 +21,7 @@ vi.mock("node:fs", async (original) => {
   };
 });
 
-it("refuses rewards while the disk is full, answers all the same, and takes the rewards later", () =>
+it("refuses rewards while the disk is full, still answers requests, and accepts the rewards later", () =>
   inDirectory(async (directory) => {
     const [record, openLog] = [join(directory, "episodes.jsonl"), join(directory, "open.jsonl")];
     const faults: string[] = [];

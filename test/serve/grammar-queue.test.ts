@@ -5,7 +5,7 @@ const literal = (text: string) => ({ literal: text });
 const tick = () => new Promise((resolve) => setImmediate(resolve));
 
 describe("requests with new grammars", () => {
-  it("compile one at a time: first for the client that has used the least, then the cheapest", async () => {
+  it("are compiled one at a time: clients that used the least time first, then the cheapest", async () => {
     const queue = new GrammarQueue();
     const begun: string[] = [];
     const running = new Map<string, () => void>();
@@ -48,7 +48,7 @@ describe("requests with new grammars", () => {
     await Promise.all([slow, known]);
   });
 
-  it("go on after one that failed", async () => {
+  it("continue after a failed one", async () => {
     const queue = new GrammarQueue();
     const failing = queue.run(literal("x"), ["a"], () => Promise.reject(new Error("refused")));
     const next = queue.run(literal("y"), ["a"], async () => "done");
@@ -66,7 +66,7 @@ describe("the estimate of a compile time", () => {
     },
   });
 
-  it("grows with what makes a schema slow, and lets ordinary ones pass", () => {
+  it("grows with the causes of slow compilation, and accepts ordinary schemas", () => {
     expect(compileMs(object(50))).toBeLessThan(100);
     expect(compileMs(object(1500))).toBeGreaterThan(maxCompileMs);
     expect(compileMs({ jsonSchema: { type: "string", maxLength: 1e15 } })).toBeLessThan(maxCompileMs);

@@ -160,7 +160,7 @@ describe("a request", () => {
     expect(await chat({ modalities: ["text", "audio"] })).toMatchObject({ status: 400, param: "modalities" });
   });
 
-  it("beyond a limit is refused with a code, before anything is made of it", async () => {
+  it("beyond a limit is refused with a code before it is parsed", async () => {
     const { chat, post, model } = await start();
     const tool = (name: string, parameters: object) => ({ type: "function", function: { name, parameters } });
     const refused: [Promise<object>, object][] = [

@@ -6,7 +6,10 @@ import { byteTokenizer } from "../support/scripted-model.ts";
 const tokenizer = byteTokenizer();
 const { specialIds } = tokenizer;
 
-/** The text of a generation that ends with the token which completes a stop string, and that token's number. */
+/**
+ * The text of a generation that ends with the token which completes a stop string, and that token's
+ * number.
+ */
 function wholeText(tokens: readonly number[], stop: readonly string[]): { text: string; written: number } {
   for (let written = 1; written <= tokens.length; written++) {
     const text = tokenizer.decode(tokens.slice(0, written), { skipSpecial: true });
@@ -17,14 +20,17 @@ function wholeText(tokens: readonly number[], stop: readonly string[]): { text: 
 }
 
 const byte = fc.integer({ min: 0, max: 255 });
-/** Beginnings and ends of characters, whole ones, a byte order mark's, and control tokens among them. */
+/**
+ * Beginnings and ends of characters, whole ones, a byte order mark's, and control tokens among
+ * them.
+ */
 const hostile = fc.constantFrom(0xf0, 0x9f, 0x98, 0x80, 0xc3, 0xa9, 0xef, 0xbb, 0xbf, 0x41, ...specialIds);
 const letter = fc.constantFrom(97, 98);
 const tokens = fc.array(fc.oneof(byte, hostile, letter), { maxLength: 30 });
 const few = fc.array(fc.oneof({ weight: 4, arbitrary: letter }, hostile), { maxLength: 20 });
 const stops = fc.constantFrom([], ["ab", "bba"], ["aab"], ["é"], ["b\u{1f600}", "ba"]);
 
-it("hands out the very text that stands there in the end, but for what is held back until then", () => {
+it("returns exactly the final text, except for what it holds back until the end", () => {
   fc.assert(
     fc.property(fc.oneof(tokens, few), stops, (tokens, stop) => {
       const { text, written } = wholeText(tokens, stop);

@@ -60,7 +60,8 @@ describe("pass^k", () => {
   });
 
   test("with one trial per task it has the interval of a share", () => {
-    // Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.
+    // Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method
+    // 3.
     for (const [successes, tasks, low, high] of [
       [81, 263, 0.2553, 0.3662],
       [15, 148, 0.0624, 0.1605],

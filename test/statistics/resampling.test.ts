@@ -35,7 +35,8 @@ describe.each(cases)("as rliable has it, case %#", ({ scores, estimates, interva
     const ours = bootstrap(byTask(scores[name]), overTasks, { draws: 20_000 });
     for (const [i, { estimate, low, high }] of ours.entries()) {
       expect(estimate).toBeCloseTo(estimates[name][i]!, 12);
-      // Both drew at random, and where there are few runs the ends lie on a grid of up to 1/64: one step of it apart.
+      // Both drew at random, and where there are few runs the ends lie on a grid of up to 1/64: one
+      // step of it apart.
       expect(Math.abs(low - intervals[name][0][i]!)).toBeLessThan(0.016);
       expect(Math.abs(high - intervals[name][1][i]!)).toBeLessThan(0.016);
     }
@@ -65,7 +66,8 @@ test("the bootstrap of three values has the quantiles of its 27 draws", () => {
   const draws = values.flatMap((a) => values.flatMap((b) => values.map((c) => (a + b + c) / 3)));
   draws.sort((a, b) => a - b);
   const [interval] = bootstrap([values], ([sample]) => [mean(sample!)], { draws: 20_000 });
-  // A 27th of the draws is 0 and a 27th is 10: more than a tail of 1/40, so that these are the ends.
+  // A 27th of the draws is 0 and a 27th is 10: more than a tail of 1/40, so that these are the
+  // ends.
   expect([interval!.low, interval!.high]).toEqual([draws[0], draws[26]]);
 });
 

@@ -16,7 +16,9 @@ export function openBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-/** A page that collects what goes wrong in it: exceptions, refused loads, violations of its policy. */
+/**
+ * A page that collects what goes wrong in it: exceptions, refused loads, violations of its policy.
+ */
 export async function openPage(
   browser: Browser,
   viewport = { width: 1280, height: 800 },

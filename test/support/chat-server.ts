@@ -20,8 +20,8 @@ export type Answer = {
   usage?: { prompt_tokens: number; completion_tokens: number };
   headers?: Record<string, string>;
   /**
-   * What becomes of the body: "cut", the connection breaks within it; "short", it ends early; "stall", its second half never
-   * comes; "page", it is no JSON.
+   * What becomes of the body: "cut", the connection breaks within it; "short", it ends early;
+   * "stall", its second half never comes; "page", it is no JSON.
    */
   body?: "cut" | "short" | "stall" | "page";
   /** Called when it is sent to a client that still waits for it. */

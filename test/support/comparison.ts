@@ -1,4 +1,6 @@
-/** A comparison whose runs were never trained: run directories with metrics that a test makes up. */
+/**
+ * A comparison whose runs were never trained: run directories with metrics that a test makes up.
+ */
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -40,7 +42,9 @@ export function writeOutcome(path: string, outcome: Partial<Outcome> = {}): void
   writeFileSync(`${path}.json`, JSON.stringify(whole));
 }
 
-/** A training that collects 100 steps an iteration and learns from `from` towards `to`, with noise. */
+/**
+ * A training that collects 100 steps an iteration and learns from `from` towards `to`, with noise.
+ */
 export function learningRows(
   from: number,
   to: number,

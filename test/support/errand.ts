@@ -1,4 +1,7 @@
-/** A tiny environment for tests: say the hidden word. The desk answers every wrong word with the right one. */
+/**
+ * A tiny environment for tests: say the hidden word. The desk answers every wrong word with the
+ * right one.
+ */
 
 import { uniform } from "../../lib/base/random.ts";
 import type { Action, Environment, Episode, Message, StepResult } from "../../lib/contract/environment.ts";
@@ -9,7 +12,9 @@ export interface Errand {
   word: string;
 }
 
-/** With one turn it is a task with a solution, unless `singleStep` makes it one of a single action. */
+/**
+ * With one turn it is a task with a solution, unless `singleStep` makes it one of a single action.
+ */
 export function errandEnvironment(
   options: {
     turns?: number;
@@ -58,7 +63,10 @@ export function errandEnvironment(
   };
 }
 
-/** Brings soap, and then what the desk asked for in a share of the episodes: chance decides by the request's seed. */
+/**
+ * Brings soap, and then what the desk asked for in a share of the episodes: chance decides by the
+ * request's seed.
+ */
 export function luckyReply(share: () => number) {
   return (prompt: string, _weights: unknown, _i: number, { seed }: { seed?: number | bigint }): string => {
     const asked = /OBSERVED wants (\w+)/.exec(prompt)?.[1];

@@ -1,5 +1,6 @@
-// Stands for `nlac train` in tests of what starts it: node fake-train.mjs MODE… train … --run DIR --json. What it does is
-// said by the file MODE/METHOD-SEED, or else MODE/any: finish, crash, kill, hang (until it is told to stop), mute.
+// Stands for `nlac train` in tests of what starts it: node fake-train.mjs MODE… train … --run DIR
+// --json. What it does is said by the file MODE/METHOD-SEED, or else MODE/any: finish, crash, kill,
+// hang (until it is told to stop), mute.
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 

@@ -1,4 +1,7 @@
-/** A server that behaves like the Hugging Face hub, and a second one like the hosts its large files lie on. */
+/**
+ * A server that behaves like the Hugging Face hub, and a second one like the hosts its large files
+ * lie on.
+ */
 
 import { createHash } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";

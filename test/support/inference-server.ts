@@ -1,6 +1,7 @@
 /**
- * Servers with the calls of vLLM 0.33.0 or SGLang 0.5.23 that nlac makes, field by field as their source
- * reads them. They generate with a second learner, loaded from the directories that they are given.
+ * Servers with the calls of vLLM 0.33.0 or SGLang 0.5.23 that nlac makes, field by field as their
+ * source reads them. They generate with a second learner, loaded from the directories that they are
+ * given.
  */
 
 import { existsSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * Tries to take locks: node --import jiti/register lock-child.ts LOCK… . Says "ready"; at each line of its input tries
- * the next lock and says "won" or "lost". Ends, with its locks, when its input ends.
+ * Tries to take locks: node --import jiti/register lock-child.ts LOCK… . Says "ready"; at each line
+ * of its input tries the next lock and says "won" or "lost". Ends, with its locks, when its input
+ * ends.
  */
 
 import { createInterface } from "node:readline";

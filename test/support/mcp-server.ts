@@ -1,4 +1,7 @@
-/** A server of the Model Context Protocol for tests: a small desk. Run as a program, it speaks by its input and output. */
+/**
+ * A server of the Model Context Protocol for tests: a small desk. Run as a program, it speaks by
+ * its input and output.
+ */
 
 import { fileURLToPath } from "node:url";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";

@@ -8,7 +8,10 @@ import { join } from "node:path";
 const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
 const python = join(cache, "nlac", "peers", "bin", "python");
 
-/** Its path; undefined, with a warning that names `what` is skipped, if it cannot import all of `modules`. */
+/**
+ * Its path; undefined, with a warning that names `what` is skipped, if it cannot import all of
+ * `modules`.
+ */
 export function peersPython(modules: readonly string[], what: string): string | undefined {
   const found = existsSync(python) && spawnSync(python, ["-c", `import ${modules.join(", ")}`]).status === 0;
   if (!found) console.warn(`SKIPPED: ${what} (run scripts/peers.sh)`);

@@ -1,6 +1,6 @@
 /**
- * Runs before every test file. Property tests draw from one seed, so that a commit is always tested with the same
- * cases; `npm run torture -- properties` uses other ones.
+ * Runs before every test file. Property tests draw from one seed, so that a commit is always tested
+ * with the same cases; `npm run torture -- properties` uses other ones.
  */
 
 import fc from "fast-check";

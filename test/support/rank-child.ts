@@ -1,4 +1,7 @@
-/** A rank other than 0, for tests: node --import jiti/register rank-child.ts, with the variables of a rank. */
+/**
+ * A rank other than 0, for tests: node --import jiti/register rank-child.ts, with the variables of
+ * a rank.
+ */
 
 import { joinRanks } from "../../lib/ranks/join.ts";
 import { rankPlace } from "../../lib/ranks/place.ts";

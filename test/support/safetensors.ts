@@ -1,4 +1,7 @@
-/** Reads safetensors files of float32 tensors, and loads a learner with a value head of given numbers. */
+/**
+ * Reads safetensors files of float32 tensors, and loads a learner with a value head of given
+ * numbers.
+ */
 
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -25,7 +28,10 @@ export function readSafetensors(path: string): Map<string, { values: Float32Arra
   return tensors;
 }
 
-/** The model at `path` in float32 with this value head: as a learner saves it, with the head's numbers put in. */
+/**
+ * The model at `path` in float32 with this value head: as a learner saves it, with the head's
+ * numbers put in.
+ */
 export async function learnerWithValueHead(
   path: string,
   head: { weight: readonly number[]; bias: readonly number[] },

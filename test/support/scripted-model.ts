@@ -1,6 +1,6 @@
 /**
- * A language model that says what a test tells it to and remembers everything it was asked. Its tokenizer is a
- * real byte-level one with a ChatML template, so conversations are the real thing.
+ * A language model that says what a test tells it to and remembers everything it was asked. Its
+ * tokenizer is a real byte-level one with a ChatML template, so conversations are the real thing.
  */
 
 import { writeFileSync } from "node:fs";
@@ -86,7 +86,9 @@ export class ScriptedModel implements LanguageModel {
   endOfTurnIds: readonly number[] = [endOfTurn];
   readonly calls: ScriptedCall[] = [];
   readonly events: Event[] = [];
-  /** What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit. */
+  /**
+   * What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit.
+   */
   reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string;
   /** Per-token KL of a text; default 1. */
   kl: (text: DistilledText) => number = () => 1;

@@ -1,6 +1,7 @@
 /**
- * A scripted model with two numbers to learn: `theta` moves the log probabilities of the ids, `phi` the values. Its
- * losses, ratios and gradients are exact, so that a training's every number can be computed again.
+ * A scripted model with two numbers to learn: `theta` moves the log probabilities of the ids, `phi`
+ * the values. Its losses, ratios and gradients are exact, so that a training's every number can be
+ * computed again.
  */
 
 import { readFileSync, writeFileSync } from "node:fs";

@@ -1,4 +1,6 @@
-/** Errands of the shipped model that is served and trained: a recipe of small updates, and an agent. */
+/**
+ * Errands of the shipped model that is served and trained: a recipe of small updates, and an agent.
+ */
 
 import type OpenAI from "openai";
 import { errands } from "../../lib/environments/errands/index.ts";

@@ -34,8 +34,9 @@ export interface TauShop {
 }
 
 /**
- * Eight customers with four orders each: two pending, one delivered, one processed. The second customer of every two
- * has a gift card beside the credit card that was paid with; every third order has two items of one product.
+ * Eight customers with four orders each: two pending, one delivered, one processed. The second
+ * customer of every two has a gift card beside the credit card that was paid with; every third
+ * order has two items of one product.
  */
 export function writeTauShop(): TauShop {
   const data = mkdtempSync(join(tmpdir(), "tau-shop-"));

@@ -1,6 +1,6 @@
 /**
- * One temporary directory for all files that tests write; it is removed after the last test. vitest calls this once for
- * every project, and the first call makes it.
+ * One temporary directory for all files that tests write; it is removed after the last test. vitest
+ * calls this once for every project, and the first call makes it.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,9 +1,9 @@
 /**
- * A small training in a process of its own, for tests that stop it:
- * node --import jiti/register train-child.ts DIR [SIGNAL OPERATION DELAY].
- * Starts the run in DIR, or resumes it when it has a checkpoint. Sends SIGNAL to itself in the learner's OPERATION-th
- * operation, DELAY milliseconds after its beginning or at its end, so that it is cut there however fast the machine is.
- * SIGTERM saves and ends it.
+ * A small training in a process of its own, for tests that stop it: node --import jiti/register
+ * train-child.ts DIR [SIGNAL OPERATION DELAY]. Starts the run in DIR, or resumes it when it has a
+ * checkpoint. Sends SIGNAL to itself in the learner's OPERATION-th operation, DELAY milliseconds
+ * after its beginning or at its end, so that it is cut there however fast the machine is. SIGTERM
+ * saves and ends it.
  */
 
 import { existsSync } from "node:fs";

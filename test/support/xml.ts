@@ -1,4 +1,7 @@
-/** Whether markup is well formed: every element closed in order, every & an entity, attributes quoted and once. */
+/**
+ * Whether markup is well formed: every element closed in order, every & an entity, attributes
+ * quoted and once.
+ */
 
 const token = /<!doctype html>|<(\/?)([a-z][\w-]*)((?:\s+[\w:-]+="[^"<]*")*)\s*(\/?)>|([^<]+)/giy;
 

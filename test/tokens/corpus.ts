@@ -1,4 +1,7 @@
-/** Generates the corpus whose ids scripts/fixtures/tokens.py recorded: the same draws, character for character. */
+/**
+ * Generates the corpus whose ids scripts/fixtures/tokens.py recorded: the same draws, character for
+ * character.
+ */
 
 import { fixtureText } from "./fixtures.ts";
 

@@ -38,7 +38,9 @@ export async function ask<T>(path: string, query: Query = {}, signal?: AbortSign
   return body as T;
 }
 
-/** Asks again whenever `version` changes; the earlier answer is shown until the next one is there. */
+/**
+ * Asks again whenever `version` changes; the earlier answer is shown until the next one is there.
+ */
 export function useAnswer<T>(
   path: string,
   query: Query,
@@ -64,7 +66,7 @@ export function useAnswer<T>(
 /** Follows the runs until the page is closed. */
 export async function follow(): Promise<void> {
   effect(() => {
-    // Read first: an effect runs again when what it has read changes.
+    // Read first: an effect runs again when a value that it read changes.
     void versions.value;
     ask<RunSummary[]>("runs").then(
       (all) => {

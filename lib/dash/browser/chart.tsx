@@ -15,7 +15,9 @@ export interface Line {
   high?: readonly number[];
 }
 
-/** Eight colours that differ in hue and lightness (after Okabe and Ito), readable on both grounds. */
+/**
+ * Eight colours that differ in hue and lightness (after Okabe and Ito), readable on both grounds.
+ */
 export const palette = [
   "#0072b2",
   "#d55e00",

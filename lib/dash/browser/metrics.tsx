@@ -18,7 +18,7 @@ export const axisNames: Record<Axis, string> = {
 /** Groups of metrics that come first, in this order; the others follow by name. */
 const firstGroups = ["eval", "rollout", "loss", "yes", "refinements", "parse", "entropy", "replay"];
 
-/** Most runs in one panel: there are as many colours. */
+/** Most runs in one panel: the number of colours. */
 const maxRuns = 8;
 
 export function MetricPanels() {
@@ -165,7 +165,7 @@ function inOrder(a: string, b: string): number {
   return rank(a) - rank(b) || isLess(a) - isLess(b) || (a < b ? -1 : 1);
 }
 
-/** Ids of the runs in the panels: the one of the link, and those laid over it. */
+/** Ids of the runs in the panels: the one in the link, and the added ones. */
 export function chosenRuns(): string[] {
   const known = new Set((runs.value ?? []).map(({ id }) => id));
   const over = (state.value.with ?? "").split("\n").filter((id) => known.has(id) && id !== runId.value);

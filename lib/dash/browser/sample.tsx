@@ -1,4 +1,6 @@
-/** One sample or probe: s → a → o → d' → y, the critic beside the target, attempt and refinement. */
+/**
+ * One sample or probe: s → a → o → d' → y, the critic beside the target, attempt and refinement.
+ */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";

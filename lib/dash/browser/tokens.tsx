@@ -109,8 +109,8 @@ export function TokenDetails({ view, token }: { view: TokenView; token: number }
         </p>
       ) : (
         <>
-          <BestList title="θ̄ would write" list={best.target[token] ?? []} written={pieces[token]} />
-          <BestList title="θ would write" list={best.online[token] ?? []} written={pieces[token]} />
+          <BestList title="θ̄ would generate" list={best.target[token] ?? []} written={pieces[token]} />
+          <BestList title="θ would generate" list={best.online[token] ?? []} written={pieces[token]} />
         </>
       )}
     </div>

@@ -42,7 +42,8 @@ const maxTools = 1000;
  * disconnects or times out is a fault of the environment. Episodes share the server. If its tools
  * have state, open one per episode, in `start`.
  *
- * @param options.timeout timeout of a call, and of each page of the list of tools, in milliseconds; default 60,000
+ * @param options.timeout timeout of a call, and of each page of the list of tools, in milliseconds;
+ *   default 60,000
  * @throws NlacError ERR_CONFIG if `source` is not a client and the package
  *   @modelcontextprotocol/sdk is not installed; ERR_ENVIRONMENT for a server that cannot be
  *   reached or does not list its tools; ERR_VALUE for a tool with an unusable name or schema

@@ -179,7 +179,8 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
       },
       privileged: () => ({
         secret: secretOf(buyer),
-        // Car numbers mean nothing before a search has shown them, and other cars cannot be offered.
+        // Car numbers mean nothing before a search has shown them, and other cars cannot be
+        // offered.
         hidden: [...new Set([buyer.budget, maxPrice(buyer), bestSaleTo(buyer).price])].map(dollars),
         ...(why === undefined ? {} : { failureReason: why }),
       }),

@@ -167,7 +167,8 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       },
       privileged: () => ({
         secret: errand.chain.join(", "),
-        // Naming one thing is an action like any other; two that the desk has not named are an order.
+        // Naming one thing is an action like any other; two that the desk has not named are an
+        // order.
         hidden: [...pairs(errand.chain), ...(progress.lostOver === undefined ? [] : [progress.lostOver])],
         ...(progress.lostOver === undefined
           ? progress.brought.length === errand.chain.length

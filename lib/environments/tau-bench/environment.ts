@@ -37,7 +37,10 @@ const optionsSchema = z.strictObject({
   domain: z.enum(domainNames).default("retail"),
   /** Directory that contains the domains' directories. Default `$NLAC_DATA/tau-bench`. */
   data: z.string().optional(),
-  /** The customers' player; see user.ts and docs/environments/tau-bench.md. Default "scripted". */
+  /**
+   * The customers' player; see user.ts and docs/environments/tau-bench-users.md. Default
+   * "scripted".
+   */
   user: z.custom<UserOption>().default("scripted"),
   /**
    * Tasks of each split: a file, in the domain's directory or absolute. Default: its own

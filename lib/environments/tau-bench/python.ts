@@ -94,7 +94,7 @@ export function equal(a: Value, b: Value): boolean {
   if (typeof a === "string") return a === b;
   const x = numberOf(a);
   const y = numberOf(b);
-  // biome-ignore lint/suspicious/noDoubleEquals: an int and a float are compared by their exact values
+  // biome-ignore lint/suspicious/noDoubleEquals: compares an int and a float by their values
   if (x !== undefined && y !== undefined) return x == y;
   if (Array.isArray(a) && Array.isArray(b)) {
     return a.length === b.length && a.every((item, i) => equal(item, b[i]!));

@@ -50,8 +50,8 @@ NLAC_AMX void apply_two_by_two(int64_t first, int64_t second, int64_t left_colum
   apply(configuration);
 }
 
-// GCC 12's _tile_loadd does not say that it reads memory, so a store before it could be moved behind
-// it.
+// GCC 12's _tile_loadd does not say that it reads memory, so a store before it could be moved
+// behind it.
 NLAC_AMX inline void finish_stores() { asm volatile("" : : : "memory"); }
 
 // 16 pairs of a panel. The hardware does not recognize a tile's rows as a stream.

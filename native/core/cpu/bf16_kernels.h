@@ -57,8 +57,8 @@ struct Head {
 };
 // logsumexp [queries] of the scaled scores. Runs on the calling thread.
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp);
-// `grad` lies as `output` does, grad_q as q; grad_k and grad_v [length, head_dim] f32 are overwritten.
-// Runs on the calling thread.
+// `grad` has the layout of `output`, grad_q that of q; grad_k and grad_v [length, head_dim] f32 are
+// overwritten. Runs on the calling thread.
 void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
                      const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v);
 
@@ -73,8 +73,8 @@ void store_key(const Bits* key, int64_t head_dim, int64_t slot, Bits* block);
 void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, Bits* block);
 
 // Causal attention of the `group` query heads that share a key-value head, over blocks. Query i
-// sees the first past + i + 1 tokens, or the last `window` of them. A query's result depends only on
-// these and itself, bit for bit.
+// sees the first past + i + 1 tokens, or the last `window` of them. A query's result depends only
+// on these and itself, bit for bit.
 struct BlockHead {
   int64_t past, group, head_dim;    // here head_dim is a multiple of 64
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart

@@ -1,8 +1,8 @@
 // The arithmetic of a gated delta net by steps, for inference on a CPU: the short convolution, unit
-// vectors, the recurrence and the gated norm; and the gate of attention. Compiled for several instruction sets and chosen at
-// run time. Computes in float32. A token's result depends only on its inputs and the state before
-// it, bit for bit, not on how many tokens a call has. Thread rule: pure functions of their
-// arguments; callers split the work.
+// vectors, the recurrence and the gated norm; and the gate of attention. Compiled for several
+// instruction sets and chosen at run time. Computes in float32. A token's result depends only on
+// its inputs and the state before it, bit for bit, not on how many tokens a call has. Thread rule:
+// pure functions of their arguments; callers split the work.
 #pragma once
 
 #include <cstdint>

@@ -53,8 +53,8 @@ void gated_silu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
 template <typename Number>
 void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                          Number* grad_gate_up);
-// The same with gelu(x) = x · σ(2 √(2/π) (x + 0.044715 x³)), the approximation by the hyperbolic tangent
-// (Hendrycks and Gimpel, 2016).
+// The same with gelu(x) = x · σ(2 √(2/π) (x + 0.044715 x³)), the approximation by the hyperbolic
+// tangent (Hendrycks and Gimpel, 2016).
 template <typename Number>
 void gated_gelu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
 template <typename Number>
@@ -71,7 +71,7 @@ void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t ha
 template <typename Number>
 void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output,
             float* logsumexp);
-// `grad` lies as `output` does, grad_q as q; grad_k and grad_v [length, head_dim] f32 are
+// `grad` has the layout of `output`, grad_q that of q; grad_k and grad_v [length, head_dim] f32 are
 // overwritten.
 template <typename Number>
 void attend_backward(const Head& head, const Number* q, const Number* k, const Number* v,

@@ -1,6 +1,6 @@
 // Manages the numbers of the blocks of a key-value store. Blocks are reference counted: texts with
-// a common prefix share them. A block can be named by its tokens and the tokens before it. It is then
-// found by token ids until it is evicted, even if no text references it. The least recently
+// a common prefix share them. A block can be named by its tokens and the tokens before it. It is
+// then found by token ids until it is evicted, even if no text references it. The least recently
 // released block is evicted first; a block is never evicted before the blocks that continue it.
 //
 // Holds block numbers only, no keys and values. No torch. Thread rule: one thread.

@@ -7,10 +7,10 @@
 // a call and across calls: the prefix is computed and stored once. Blocks of finished texts stay
 // cached and are found by token ids.
 //
-// A recurrent model also has a state per text (state_pool.h). Snapshots of states are kept where texts
-// part, at a boundary of blocks, and at the end of a text: a text continues from the latest one within
-// its cached prefix. A text whose prefix another is computing waits for that snapshot. Half of
-// `cache_bytes` is for states, half for blocks.
+// A recurrent model also has a state per text (state_pool.h). Snapshots of states are kept at the
+// block boundary where texts diverge, and at the end of a text: a text continues from the latest
+// snapshot within its cached prefix. If another text is computing its prefix, it waits for that
+// snapshot. Half of `cache_bytes` is for states, half for blocks.
 //
 // Memory: `cache_bytes` bounds all blocks, in use and cached. Requests that do not fit wait. If
 // running texts outgrow the bound, the last one admitted is preempted: it releases its blocks and

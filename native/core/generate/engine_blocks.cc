@@ -14,8 +14,8 @@ int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlock
 
 }  // namespace
 
-// Whether a running text is about to compute a prefix of this one; it then takes a snapshot there. A
-// text with equal tokens does not wait: it follows.
+// Whether a running text is about to compute a prefix of this one; it then takes a snapshot there.
+// A text with equal tokens does not wait: it follows.
 bool Engine::awaits_prefix(const Sequence& sequence) {
   if (!recurrent()) return false;
   const std::vector<int64_t>& tokens = sequence.tokens;
@@ -35,8 +35,8 @@ bool Engine::awaits_prefix(const Sequence& sequence) {
 }
 
 // Returns the cached blocks with which a text begins. Those of a recurrent model reach as far as a
-// snapshot, which becomes the text's state; where the blocks reach further, a snapshot is taken on the
-// way, for the next text that shares them.
+// snapshot, which becomes the text's state; where the blocks reach further, a snapshot is taken on
+// the way, for the next text that shares them.
 BlockPool::Match Engine::find_cached(Sequence& sequence) {
   const std::vector<int64_t>& tokens = sequence.tokens;
   // The last token is always computed, because its hidden state is needed.
@@ -110,8 +110,8 @@ bool Engine::take_blocks(Sequence& sequence) {
 
   sequence.named = static_cast<int64_t>(match.blocks.size());
   sequence.naming = true;
-  // Named before they are computed, so that later texts share them at once. Those of a recurrent model
-  // wait for the state instead.
+  // Named before they are computed, so that later texts share them at once. Those of a recurrent
+  // model wait for the state instead.
   if (recurrent()) return true;
   for (; (sequence.named + 1) * kBlockTokens < sequence.length(); ++sequence.named) {
     const auto from = tokens.begin() + sequence.named * kBlockTokens;

@@ -43,8 +43,8 @@ class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>>
 
 // Compiles grammars for one vocabulary on its own thread, which starts with the first grammar.
 // Caches the most recently used grammars, up to `kKeptBytes`. Refuses grammars that cannot be
-// enforced or that take too long to compile; grammar.cc has the limits. Skips a grammar that
-// nothing waits for any more. Any thread may call.
+// enforced or that take too long to compile; grammar.cc has the limits. Skips a grammar that no
+// request waits for any more. Any thread may call.
 class GrammarCompiler {
  public:
   static constexpr size_t kKeptBytes = size_t{64} << 20;

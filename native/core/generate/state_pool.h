@@ -1,6 +1,6 @@
-// Manages the slots of a store of recurrent states: a running text holds one, and others are kept as
-// snapshots, found by the tokens after which they were taken. A snapshot is evicted when a slot is
-// needed; the least recently used first.
+// Manages the slots of a store of recurrent states: a running text holds one, and others are kept
+// as snapshots, found by the tokens after which they were taken. A snapshot is evicted when a slot
+// is needed; the least recently used first.
 //
 // Holds slot numbers and token ids only. No torch. Thread rule: one thread.
 #pragma once
@@ -20,8 +20,8 @@ class StatePool {
   // `budget`: the maximum number of slots in use.
   explicit StatePool(int64_t budget) : budget_(budget) {}
 
-  // Returns a slot for a running text; evicts a snapshot if the budget is reached. Returns `none` if
-  // all are held, unless `beyond_budget`.
+  // Returns a slot for a running text; evicts a snapshot if the budget is reached. Returns `none`
+  // if all are held, unless `beyond_budget`.
   Slot hold(bool beyond_budget = false);
   // Ends a hold. The slot is free.
   void release(Slot slot);
@@ -31,13 +31,13 @@ class StatePool {
     int64_t tokens = 0;
   };
   // Returns the snapshot after the most of the first `count` tokens; `none` and 0 if there is none.
-  // It is good until the next call of hold() or keep().
+  // It is valid until the next call of hold() or keep().
   Snapshot find(const Tokens& tokens, int64_t count);
   // Whether there is a snapshot after the first `count` tokens.
   bool has(const Tokens& tokens, int64_t count) const;
   // Makes a slot the snapshot after the first `count` ≥ 1 tokens; evicts another if the budget is
-  // reached. The caller copies the state there. Returns `none` if all slots are held, or the snapshot
-  // is there already.
+  // reached. The caller copies the state there. Returns `none` if all slots are held, or the
+  // snapshot is there already.
   Slot keep(const Tokens& tokens, int64_t count);
 
   // Drops all snapshots.

@@ -31,12 +31,12 @@ SafetensorsFile open_safetensors(const std::string& path);
 // is an error).
 std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directory);
 
-// Writes beside, fsyncs, renames over `path`. `tensors[i].data` must hold `tensors[i].bytes` bytes;
-// the types are written as given (no block types). Throws ERR_IO.
+// Writes a temporary file beside `path`, syncs it, and renames it to `path`. `tensors[i].data` must
+// hold `tensors[i].bytes` bytes; the types are written as given (no block types). Throws ERR_IO.
 void write_safetensors(const std::string& path, const std::vector<TensorEntry>& tensors,
                        const std::map<std::string, std::string>& metadata);
 
-// Writes `bytes` beside `path`, fsyncs file and directory, renames. Throws ERR_IO.
+// The same for `bytes`; also syncs the directory. Throws ERR_IO.
 void write_file_atomically(const std::string& path, const void* data, size_t bytes);
 
 }  // namespace nlac

@@ -24,14 +24,14 @@ struct Learner::Text {
   std::vector<float> weights;  // [response tokens]
   at::Tensor teacher_hidden =
       {};                      // [response tokens, hidden]; undefined: to be computed. Requires equal weights
-  bool with_previous = false;  // it must be in the micro batch of the text before it
+  bool with_previous = false;  // it must be in the micro-batch of the text before it
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
   }
 };
 
-// The rows of a micro batch that predict a token whose weight is not 0.
+// The rows of a micro-batch that predict a token whose weight is not 0.
 struct Learner::Rows {
   struct Place {
     size_t text, token;
@@ -50,7 +50,8 @@ struct Learner::Rows {
     for (const auto& [text, token] : places) values.push_back(of(text)[token]);
     return at::tensor(values, at::kFloat).to(hidden.device());
   }
-  // of(text)[token] ← values, [rows]; with `width`, that many of each token ← values, [rows, width].
+  // of(text)[token] ← values, [rows]; with `width`, that many of each token ← values, [rows,
+  // width].
   template <typename Of>
   void scatter(const at::Tensor& values, Of of, int64_t width = 1) const {
     using Value = std::decay_t<decltype(of(0)[0])>;

@@ -1,4 +1,4 @@
-// The losses. Each is a callback on the rows of a micro batch (micro_batches.cc).
+// The losses. Each is a callback on the rows of a micro-batch (micro_batches.cc).
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -1,4 +1,4 @@
-// Packs texts into micro batches, runs the decoder forward, the loss, and the decoder backward.
+// Packs texts into micro-batches, runs the decoder forward, the loss, and the decoder backward.
 #include <algorithm>
 #include <functional>
 #include <limits>

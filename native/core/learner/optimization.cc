@@ -69,12 +69,12 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& name,
   });
 }
 
-TargetUpdate Learner::target_update(double tau) {
-  if (tau != 1) require_origin();
+TargetUpdate Learner::target_update(double target_rate) {
+  if (target_rate != 1) require_origin();
   make_target();
   const bool shadowed = options_.dtype != at::kFloat;
   const Held target = held(WeightSet::target);
-  return {target.masters, shadowed ? target.compute : std::vector<at::Tensor>{}, tau};
+  return {target.masters, shadowed ? target.compute : std::vector<at::Tensor>{}, target_rate};
 }
 
 void Learner::target_moved() {
@@ -82,17 +82,17 @@ void Learner::target_moved() {
   changed(WeightSet::target);
 }
 
-void Learner::update_target(double tau) {
+void Learner::update_target(double target_rate) {
   guarded([&] {
     TargetUpdate update;
-    const auto prepare = [&] { update = target_update(tau); };
+    const auto prepare = [&] { update = target_update(target_rate); };
     if (options_.ranks) {
       options_.ranks->together(prepare);
     } else {
       prepare();
     }
     try {
-      ema_update(update.target, held(WeightSet::online).masters, update.shadow, tau, 0,
+      ema_update(update.target, held(WeightSet::online).masters, update.shadow, target_rate, 0,
                  static_cast<uint64_t>(target_updates_));
       collect(WeightSet::target);
     } catch (...) {

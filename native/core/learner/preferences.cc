@@ -33,7 +33,7 @@ std::vector<PreferenceOutput> Learner::token_preference(const std::vector<Prefer
     score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
       PreferenceInputs inputs;
       inputs.targets = rows.targets;
-      std::vector<size_t> present;  // pairs of this micro batch
+      std::vector<size_t> present;  // pairs of this micro-batch
       for (size_t row = 0; row < rows.places.size(); ++row) {
         const size_t text = rows.places[row].text;
         if (row > 0 && text == rows.places[row - 1].text) continue;

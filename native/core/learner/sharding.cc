@@ -1,5 +1,5 @@
-// Training on several ranks: parameters that are cut over them, and sums of gradients. Without ranks
-// these functions return the learner's own tensors.
+// Training on several ranks: parameters that are cut over them, and sums of gradients. Without
+// ranks these functions return the learner's own tensors.
 #include "core/learner/sharding.h"
 
 #include <cmath>

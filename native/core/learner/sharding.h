@@ -13,10 +13,11 @@ struct Learner::Shards {
   Units online = {}, target = {};
   // This rank's parts, float32. In float32 they are views of the units above.
   Units master = {}, target_master = {};
-  // The gradients of this rank's texts, float32, whole units. At stage 2 all layers share one, which
-  // a layer's backward pass fills and the exchange after it empties.
+  // The gradients of this rank's texts, float32, whole units. At stage 2 all layers share one,
+  // which a layer's backward pass fills and the exchange after it empties.
   Units gradients = {};
-  // Stage 2: this rank's parts of the layers' gradients, summed over the ranks. Undefined elsewhere.
+  // Stage 2: this rank's parts of the layers' gradients, summed over the ranks. Undefined
+  // elsewhere.
   Units sums = {};
   int64_t exchanges = 0;    // of layers' gradients, in this loss call
   bool exchanging = false;  // an exchange has begun and not ended

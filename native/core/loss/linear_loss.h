@@ -75,8 +75,8 @@ void check_divergence(const Divergence& divergence, const Support& support);
 // (f32, bf16 or f64; student's and teacher's types may differ), row_weights [rows] real. Every
 // divergence takes the supports full and top_k. SupportKind::sampled is the cross entropy on
 // `targets` [rows] i64, which only it needs, unless there is `detail`; the teacher is then used for
-// its detail alone. `grad_head`: [V, H] f32 (f64 for f64 inputs), contiguous, added into; undefined:
-// left out.
+// its detail alone. `grad_head`: [V, H] f32 (f64 for f64 inputs), contiguous, added into;
+// undefined: left out.
 LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_head,
                            const at::Tensor& teacher_hidden, const at::Tensor& teacher_head,
                            const at::Tensor& row_weights, const at::Tensor& targets,

@@ -33,9 +33,9 @@ struct PreferenceResult {
   at::Tensor grad_hidden;         // [rows, H] in the hidden's type; undefined without gradient
 };
 
-// hidden [rows, H], head [vocab, H]; both as in linear_loss.h, which also has `options`, `grad_head`,
-// the errors and the thread rule. Gradients are those of Σ weights·losses. If a loss is not finite,
-// no gradient is computed and grad_hidden is NaN. Waits for the device three times.
+// hidden [rows, H], head [vocab, H]; both as in linear_loss.h, which also has `options`,
+// `grad_head`, the errors and the thread rule. Gradients are those of Σ weights·losses. If a loss
+// is not finite, no gradient is computed and grad_hidden is NaN. Waits for the device three times.
 PreferenceResult linear_token_preference(const at::Tensor& hidden, const at::Tensor& head,
                                          const PreferenceInputs& inputs, const PreferenceLoss& loss,
                                          const LossOptions& options, const at::Tensor& grad_head);

@@ -48,8 +48,8 @@ struct PreferenceOutcome {
 //   sigmoid  -(1 - ε)·log σ(β·d) - ε·log σ(-β·d), ε = label_smoothing
 //   hinge    max(0, 1 - β·d)
 //   ipo      (d - 1 / (2β))², where each text's part of d is divided by its number of tokens
-// Equation 17 has sums. TRL takes means, and reports that the authors' experiments did; with sums, one
-// target margin 1 / (2β) does not fit responses of different lengths.
+// Equation 17 has sums. TRL takes means, and reports that the authors' experiments did; with sums,
+// one target margin 1 / (2β) does not fit responses of different lengths.
 NLAC_HOST_DEVICE inline PreferenceOutcome preference_outcome(const PreferenceLoss& loss,
                                                              const PreferenceText& chosen,
                                                              const PreferenceText& rejected) {

@@ -1,4 +1,4 @@
-// What records tell about a row of logits besides its loss: the log probability of the written
+// What is recorded of a row of logits besides its loss: the log probability of the response's
 // token, and the most probable tokens.
 #pragma once
 

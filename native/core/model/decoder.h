@@ -3,7 +3,7 @@
 // without padding; mixers run per sequence.
 //
 // No autograd: backward is written by hand, so that weight gradients accumulate in float32 over any
-// number of micro batches and a layer can be recomputed from its input. Thread rule: the learner's
+// number of micro-batches and a layer can be recomputed from its input. Thread rule: the learner's
 // thread.
 #pragma once
 

@@ -19,11 +19,12 @@ struct Kernels {
   // One AdamW step; g becomes 0; `compute` (bf16 or f32, may be null) gets w.
   void (*adamw)(float* w, float* m, float* v, float* g, void* compute, Held held, int64_t count,
                 const AdamWFactors& factors);
-  // t ← t + tau·(o - t); `shadow` (may be null) gets t.
-  void (*ema)(float* t, const void* o, Held online, void* shadow, Held held, int64_t count, float tau);
+  // t ← t + target_rate·(o - t); `shadow` (may be null) gets t.
+  void (*ema)(float* t, const void* o, Held online, void* shadow, Held held, int64_t count,
+              float target_rate);
   // The same for a bf16 target, with stochastic rounding. t[0] is the first of the eight elements
   // of `counter`.
-  void (*ema_rounded)(uint16_t* t, const void* o, Held online, int64_t count, float tau,
+  void (*ema_rounded)(uint16_t* t, const void* o, Held online, int64_t count, float target_rate,
                       const Rounding& rounding, uint64_t counter);
 };
 

@@ -80,8 +80,9 @@ void check_leading(const char* what, const Tensors& tensors) {
   }
 }
 
-void check_tau(double tau) {
-  NLAC_REQUIRE(tau >= 0 && tau <= 1, "ERR_VALUE", "tau must be between 0 and 1, not ", tau);
+void check_target_rate(double target_rate) {
+  NLAC_REQUIRE(target_rate >= 0 && target_rate <= 1, "ERR_VALUE",
+               "the target rate must be between 0 and 1, not ", target_rate);
 }
 
 void check_options(const AdamWOptions& options) {
@@ -115,7 +116,7 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
                  " must be float32");
   }
   if (update == nullptr) return;
-  check_tau(update->tau);
+  check_target_rate(update->target_rate);
   NLAC_REQUIRE(update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
                "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ",
                update->shadow.size(), " shadows");
@@ -190,7 +191,7 @@ void step_on_cpu(const Step& step) {
     kernels.ema(floats(step.update->target[i], offset), floats(master, offset), Held::f32,
                 shadow.defined() ? bytes_at(shadow, offset) : nullptr,
                 shadow.defined() ? held_as(shadow) : Held::f32, elements,
-                static_cast<float>(step.update->tau));
+                static_cast<float>(step.update->target_rate));
   });
 }
 
@@ -207,7 +208,7 @@ void step_with_operators(const Step& step) {
     if (!same_memory(step.compute[i], w)) step.compute[i].copy_(w);
     g.zero_();
     if (step.update == nullptr) continue;
-    step.update->target[i].lerp_(w, step.update->tau);
+    step.update->target[i].lerp_(w, step.update->target_rate);
     if (step.shadow_of(i).defined()) step.shadow_of(i).copy_(step.update->target[i]);
   }
 }
@@ -222,18 +223,18 @@ struct Averages {
   std::vector<uint64_t> first_counter;  // of the bits that round a bf16 target
 };
 
-void average_on_cpu(const Averages& lists, float tau, const Rounding& rounding) {
+void average_on_cpu(const Averages& lists, float target_rate, const Rounding& rounding) {
   const auto& kernels = optim_kernels::kernels();
   Blocks(lists.target).each(lists.target, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
     const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
     if (is_bf16(target)) {
       kernels.ema_rounded(reinterpret_cast<uint16_t*>(bytes_at(target, offset)), bytes_at(online, offset),
-                          held_as(online), elements, tau, rounding,
+                          held_as(online), elements, target_rate, rounding,
                           lists.first_counter[i] + static_cast<uint64_t>(offset) / 8);
     } else {
       kernels.ema(target.data_ptr<float>() + offset, bytes_at(online, offset), held_as(online),
                   shadow.defined() ? bytes_at(shadow, offset) : nullptr,
-                  shadow.defined() ? held_as(shadow) : Held::f32, elements, tau);
+                  shadow.defined() ? held_as(shadow) : Held::f32, elements, target_rate);
     }
   });
 }
@@ -271,7 +272,7 @@ double step_on_gpu(const Step& step) {
   const at::Tensor workspace =
       at::empty({cuda::adamw_workspace(tensors.data(), size)}, step.masters[0].options().dtype(at::kDouble));
   check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
-                              step.update == nullptr ? 0.0f : static_cast<float>(step.update->tau),
+                              step.update == nullptr ? 0.0f : static_cast<float>(step.update->target_rate),
                               workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
   const auto norm = workspace[0].item<double>();
   if (!std::isfinite(norm)) return norm;
@@ -284,7 +285,7 @@ double step_on_gpu(const Step& step) {
   return norm;
 }
 
-void average_on_gpu(const Averages& lists, float tau, const Rounding& rounding) {
+void average_on_gpu(const Averages& lists, float target_rate, const Rounding& rounding) {
   std::vector<cuda::EmaTensor> tensors(lists.target.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
@@ -293,7 +294,7 @@ void average_on_gpu(const Averages& lists, float tau, const Rounding& rounding) 
                   is_bf16(online)};
   }
   const c10::cuda::CUDAGuard guard(lists.target[0].device());
-  check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), tau, rounding,
+  check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), target_rate, rounding,
                               c10::cuda::getCurrentCUDAStream()));
 }
 
@@ -377,9 +378,9 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
   return result;
 }
 
-void ema_update(const Tensors& target, const Tensors& online, const Tensors& shadow, double tau,
+void ema_update(const Tensors& target, const Tensors& online, const Tensors& shadow, double target_rate,
                 uint64_t seed, uint64_t step) {
-  check_tau(tau);
+  check_target_rate(target_rate);
   NLAC_REQUIRE(online.size() == target.size() && (shadow.empty() || shadow.size() == target.size()),
                "ERR_SHAPE", target.size(), " targets, ", online.size(), " online tensors and ", shadow.size(),
                " shadows");
@@ -414,13 +415,13 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
     } else {
       NLAC_REQUIRE(!is_bf16(target[i]), "ERR_DEVICE", "a bfloat16 target is not rounded on ",
                    target[i].device());
-      target[i].lerp_(online[i].to(target[i].scalar_type()), tau);
+      target[i].lerp_(online[i].to(target[i].scalar_type()), target_rate);
     }
   }
   if (!lists.target.empty()) {
     const Rounding rounding{seed ^ rounding_stream, step};
-    cpu ? average_on_cpu(lists, static_cast<float>(tau), rounding)
-        : average_on_gpu(lists, static_cast<float>(tau), rounding);
+    cpu ? average_on_cpu(lists, static_cast<float>(target_rate), rounding)
+        : average_on_gpu(lists, static_cast<float>(target_rate), rounding);
   }
   for (const size_t i : left) shadow[i].copy_(target[i]);
 }

@@ -34,7 +34,7 @@ struct AdamWMoments {
 struct TargetUpdate {
   std::vector<at::Tensor> target;  // f32, shapes of the masters
   std::vector<at::Tensor> shadow;  // f32 or bf16, gets the target rounded; may be empty
-  double tau = 0;
+  double target_rate = 0;
 };
 
 // Sums a number over all ranks, for lists that are one rank's part of the parameters. Empty: the
@@ -56,15 +56,15 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
                       const AdamWOptions& options, const TargetUpdate* update = nullptr,
                       const SumOverRanks& sum_over_ranks = {});
 
-// target ← tau·online + (1 - tau)·target, in place. Each of target[i], online[i] is f32, bf16 or
-// f64. `shadow` (may be empty, or hold undefined tensors) receives target rounded to its own type.
-// A bf16 target is rounded stochastically from (seed, step). Throws ERR_SHAPE, ERR_DEVICE,
-// ERR_VALUE (tau outside [0, 1], another type).
+// target ← target_rate·online + (1 - target_rate)·target, in place. Each of target[i], online[i] is
+// f32, bf16 or f64. `shadow` (may be empty, or hold undefined tensors) receives target rounded to
+// its own type. A bf16 target is rounded stochastically from (seed, step). Throws ERR_SHAPE,
+// ERR_DEVICE, ERR_VALUE (target_rate outside [0, 1], another type).
 //
 // One pass over memory, except for f64. An f32 target with a bf16 online tensor moves 10 bytes per
 // parameter; a bf16 shadow adds 2.
 void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& online,
-                const std::vector<at::Tensor>& shadow, double tau, uint64_t seed, uint64_t step);
+                const std::vector<at::Tensor>& shadow, double target_rate, uint64_t seed, uint64_t step);
 
 // Returns sqrt(Σ (a - b)²) / sqrt(Σ b²) over all elements, in float64.
 double relative_distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,

@@ -49,10 +49,11 @@ NLAC_UPDATE V adamw_weights(const V& w, const V& m, const V& root, const AdamWFa
   return times(w, f.decay) - times(m, f.step) / (times(root, f.inverse_root_bias) + f.epsilon);
 }
 
-// t + tau·(o - t), computed from the nearer end, so that tau = 1 gives the online value exactly.
+// t + target_rate·(o - t), computed from the nearer end, so that target_rate = 1 gives the online
+// value exactly.
 template <typename V>
-NLAC_UPDATE V mixed(const V& t, const V& o, float tau) {
-  return tau < 0.5f ? t + times(o - t, tau) : o - times(o - t, 1 - tau);
+NLAC_UPDATE V mixed(const V& t, const V& o, float target_rate) {
+  return target_rate < 0.5f ? t + times(o - t, target_rate) : o - times(o - t, 1 - target_rate);
 }
 
 }  // namespace nlac

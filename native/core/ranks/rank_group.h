@@ -1,5 +1,5 @@
-// The ranks of one training: how they find each other, and the collectives they use. libtorch's c10d
-// does the work: a TCPStore to meet, Gloo between CPUs, NCCL between GPUs.
+// The ranks of one training: how they connect, and the collectives they use, through libtorch's
+// c10d: a TCPStore for addresses and keys, Gloo between CPUs, NCCL between GPUs.
 //
 // Thread rule: set() and get() on any thread, everything else on the learner's. All ranks make the
 // same collective calls in the same order.

@@ -1,5 +1,5 @@
-// How trained parameters are cut over ranks. The parameters of each layer form a unit, the value head
-// forms one, and all others form one. A unit is one flat tensor, padded and cut into one equal
+// How trained parameters are cut over ranks. The parameters of each layer form a unit, the value
+// head forms one, and all others form one. A unit is one flat tensor, padded and cut into one equal
 // part per rank. Thread rule: the learner's thread.
 #pragma once
 

@@ -25,9 +25,7 @@ constexpr int tree_fanout = 16;
 constexpr int tree_max_levels = 8;  // 2^27 leaves: 2^27, 2^23, 2^19, 2^15, 2^11, 2^7, 2^4, 1
 constexpr int64_t tree_max_capacity = int64_t{1} << 27;
 
-// All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to
-// whole nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts,
-// minima, maxima) leaves out the leaves, and is otherwise laid out alike.
+// Where each level lies in the arrays described above.
 struct TreeShape {
   int levels;                       // the root's level is levels - 1
   int64_t offset[tree_max_levels];  // where a level starts; multiples of 16

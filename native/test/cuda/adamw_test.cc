@@ -78,16 +78,16 @@ struct Parameters {
   }
 
   // Takes a step on the device; returns the gradient norm.
-  double step_there(double max_grad_norm, float tau) {
+  double step_there(double max_grad_norm, float target_rate) {
     const auto count = static_cast<int64_t>(on_device.size());
     const int64_t size = cuda::adamw_workspace(on_device.data(), count);
     const OnDevice workspace(std::vector<double>(static_cast<size_t>(size), std::nan("")));
-    REQUIRE(cuda::adamw_step(on_device.data(), count, factors, max_grad_norm, tau, workspace.as<double>(),
-                             nullptr) == cudaSuccess);
+    REQUIRE(cuda::adamw_step(on_device.data(), count, factors, max_grad_norm, target_rate,
+                             workspace.as<double>(), nullptr) == cudaSuccess);
     return workspace.values<double>()[0];
   }
 
-  void step_here(float clip, float tau) {
+  void step_here(float clip, float target_rate) {
     const auto& loops = optim_kernels::kernels();
     for (size_t i = 0; i < tensors.size(); ++i) {
       AdamWFactors own = factors;
@@ -97,7 +97,7 @@ struct Parameters {
       loops.adamw(floats(i, w), floats(i, m), floats(i, v), floats(i, g), here(i, compute), Held::bf16, count,
                   own);
       if (here(i, target) != nullptr)
-        loops.ema(floats(i, target), here(i, w), Held::f32, here(i, shadow), Held::bf16, count, tau);
+        loops.ema(floats(i, target), here(i, w), Held::f32, here(i, shadow), Held::bf16, count, target_rate);
     }
   }
 
@@ -127,12 +127,12 @@ TEST_CASE("cuda: a step with its EMA is bitwise equal to the CPU's") {
     for (const double max_grad_norm : {0.0, 0.5, 1e6}) {
       CAPTURE(shift);
       CAPTURE(max_grad_norm);
-      const float tau = max_grad_norm > 1 ? 0.7f : 0.005f;  // counted from either end
+      const float target_rate = max_grad_norm > 1 ? 0.7f : 0.005f;  // counted from either end
       Parameters parameters(many_counts(), shift);
-      const double expected = parameters.norm(), norm = parameters.step_there(max_grad_norm, tau);
+      const double expected = parameters.norm(), norm = parameters.step_there(max_grad_norm, target_rate);
       REQUIRE(norm == doctest::Approx(expected).epsilon(1e-12));
       const double clip = max_grad_norm > 0 ? std::min(1.0, max_grad_norm / (norm + 1e-6)) : 1;
-      parameters.step_here(static_cast<float>(clip), tau);
+      parameters.step_here(static_cast<float>(clip), target_rate);
       parameters.require_same();
     }
   }
@@ -160,6 +160,6 @@ TEST_CASE("cuda: gradients whose squares overflow float32 have a norm, and no gr
   CHECK(parameters.step_there(1, 0) == doctest::Approx(1e30 * std::sqrt(6.0)).epsilon(1e-6));
   CHECK(Parameters({}, 0).step_there(1, 0) == 0);
   CHECK(Parameters({0}, 0).step_there(1, 0) == 0);
-  for (const float tau : {-0.1f, 1.1f, std::nanf("")})
-    CHECK(cuda::adamw_step(nullptr, 0, factors, 1, tau, nullptr, nullptr) == cudaErrorInvalidValue);
+  for (const float target_rate : {-0.1f, 1.1f, std::nanf("")})
+    CHECK(cuda::adamw_step(nullptr, 0, factors, 1, target_rate, nullptr, nullptr) == cudaErrorInvalidValue);
 }

@@ -43,11 +43,11 @@ class Twins {
 };
 
 // The result for a bf16 target of zeros.
-std::vector<float> averaged(const std::vector<float>& online, float tau) {
+std::vector<float> averaged(const std::vector<float>& online, float target_rate) {
   const OnDevice target(std::vector<float>(online.size()), true), there(online);
   const cuda::EmaTensor tensor{target.data(), there.data(), nullptr, static_cast<int64_t>(online.size()), 0,
                                true,          false};
-  REQUIRE(cuda::ema_update(&tensor, 1, tau, rounding, nullptr) == cudaSuccess);
+  REQUIRE(cuda::ema_update(&tensor, 1, target_rate, rounding, nullptr) == cudaSuccess);
   return target.floats();
 }
 
@@ -60,9 +60,9 @@ TEST_CASE("cuda: an EMA of any mix of types is bitwise equal to the CPU's") {
   // More tensors than a launch takes, with sizes around the vector width.
   std::vector<int64_t> counts{19833, 8192, 8193, 0, 1, 7, 8, 40003};
   for (int64_t i = 0; i < 700; ++i) counts.push_back(i % 37 * 3);
-  for (const float tau : {0.0f, 0.005f, 0.7f, 1.0f}) {
+  for (const float target_rate : {0.0f, 0.005f, 0.7f, 1.0f}) {
     for (const int64_t shift : {0, 1}) {
-      CAPTURE(tau);
+      CAPTURE(target_rate);
       CAPTURE(shift);
       std::vector<Twins> targets, online, shadows;
       std::vector<cuda::EmaTensor> tensors;
@@ -79,14 +79,14 @@ TEST_CASE("cuda: an EMA of any mix of types is bitwise equal to the CPU's") {
         const auto& loops = optim_kernels::kernels();
         if (target_is_bf16) {
           loops.ema_rounded(static_cast<uint16_t*>(targets.back().here()), online.back().here(),
-                            held(online_is_bf16), count, tau, rounding, counter);
+                            held(online_is_bf16), count, target_rate, rounding, counter);
         } else {
           loops.ema(static_cast<float*>(targets.back().here()), online.back().here(), held(online_is_bf16),
-                    shadow == nullptr ? nullptr : shadows.back().here(), Held::bf16, count, tau);
+                    shadow == nullptr ? nullptr : shadows.back().here(), Held::bf16, count, target_rate);
         }
         counter += static_cast<uint64_t>(count + 7) / 8;
       }
-      REQUIRE(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), tau, rounding,
+      REQUIRE(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), target_rate, rounding,
                                nullptr) == cudaSuccess);
       for (size_t i = 0; i < counts.size(); ++i) {
         CAPTURE(i);
@@ -116,9 +116,9 @@ TEST_CASE("cuda: stochastic rounding keeps non-finite values") {
   CHECK(got[3] == 0);
 }
 
-TEST_CASE("cuda: an EMA rejects tau outside of [0, 1] and accepts an empty list") {
+TEST_CASE("cuda: an EMA rejects a target rate outside of [0, 1] and accepts an empty list") {
   if (!has_device()) return;
-  for (const float tau : {-0.1f, 1.1f, std::nanf("")})
-    CHECK(cuda::ema_update(nullptr, 0, tau, rounding, nullptr) == cudaErrorInvalidValue);
+  for (const float target_rate : {-0.1f, 1.1f, std::nanf("")})
+    CHECK(cuda::ema_update(nullptr, 0, target_rate, rounding, nullptr) == cudaErrorInvalidValue);
   CHECK(cuda::ema_update(nullptr, 0, 0.5f, rounding, nullptr) == cudaSuccess);
 }

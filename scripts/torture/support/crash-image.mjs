@@ -2,15 +2,19 @@
 //
 // What may be lost. A crash happens between two operations of the log.
 // 1. A file is its inode. Its writes and truncations are durable once an fsync of it has returned.
-// 2. Of the later ones any subset may have reached the disk, in their order. A write may be torn: each of
-//    its pieces of 4096 bytes, aligned in the file, is there or not, independently of the others.
-// 3. The size covers the pieces that are there, and possibly the missing ones behind them. Missing pieces
-//    of new space read as zeros.
-// 4. Entries of a directory (create, link, rename, unlink, mkdir) are durable once an fsync of that directory has
-//    returned. An fsync of a file or of a subdirectory does not make its own entry durable.
-// 5. Of the later changes of one directory a prefix may have reached the disk, as a journal keeps it. A
-//    rename is one change. Directories are independent of each other: there is no order between them.
-// So a renamed file may be empty, and a deleted checkpoint may be removed before the new one exists.
+// 2. Of the later ones any subset may have reached the disk, in their order. A write may be torn:
+//    each of its pieces of 4096 bytes, aligned in the file, is there or not, independently of the
+//    others.
+// 3. The size covers the pieces that are there, and possibly the missing ones behind them. Missing
+//    pieces of new space read as zeros.
+// 4. Entries of a directory (create, link, rename, unlink, mkdir) are durable once an fsync of that
+//    directory has returned. An fsync of a file or of a subdirectory does not make its own entry
+//    durable.
+// 5. Of the later changes of one directory a prefix may have reached the disk, as a journal keeps
+//    it. A rename is one change. Directories are independent of each other: there is no order
+//    between them.
+// So a renamed file may be empty, and a deleted checkpoint may be removed before the new one
+// exists.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
@@ -62,8 +66,8 @@ function setEntry(entries, name, inode) {
 }
 
 /**
- * Writes a tree that a crash may leave of `top` into `target`, an existing directory. `random()` gives
- * numbers in [0, 1); without it everything is written, as without a crash.
+ * Writes a tree that a crash may leave of `top` into `target`, an existing directory. `random()`
+ * gives numbers in [0, 1); without it everything is written, as without a crash.
  */
 export function writeImage(top, target, random) {
   const kept = random === undefined ? top.changes.length : between(top.synced, top.changes.length, random);

@@ -1,5 +1,5 @@
-// An environment that breaks its contract in every way that code in this process can, except that it
-// never blocks the event loop. Chosen at random, a fifth of starts and steps misbehave.
+// An environment that breaks its contract in every way that code in this process can, except that
+// it never blocks the event loop. Chosen at random, a fifth of starts and steps misbehave.
 
 export class Foreign extends Error {}
 
@@ -99,8 +99,8 @@ const infos = [
 ];
 
 /**
- * `watch`: { started, closed, stepsAfterEnd, overlapping } counts of what nlac did with the episodes.
- * `randomOf(task)` gives a task's { random, pick }.
+ * `watch`: { started, closed, stepsAfterEnd, overlapping } counts of what nlac did with the
+ * episodes. `randomOf(task)` gives a task's { random, pick }.
  */
 export function hostileEnvironment(randomOf, watch, { maxTurns = 4 } = {}) {
   const good = (content) => ({
@@ -124,7 +124,7 @@ export function hostileEnvironment(randomOf, watch, { maxTurns = 4 } = {}) {
       () => ({ ...result, info: pick(infos) }),
       () => Object.freeze(result),
       () => {
-        // Changes what it has given away.
+        // Changes an object that it has returned.
         setTimeout(() => {
           result.observation.push(5);
           result.reward = Number.NaN;

@@ -15,7 +15,9 @@ export async function stateOf(learner, directory) {
   return hash.digest("hex");
 }
 
-/** What a promise came to: { value }, { code } of an NlacError, or { uncoded } with another error. */
+/**
+ * What a promise came to: { value }, { code } of an NlacError, or { uncoded } with another error.
+ */
 export async function ending(promise) {
   try {
     return { value: await promise };

@@ -1,5 +1,5 @@
-// The shortest trainings that still save several checkpoints, one per method, on the shipped model of
-// half a million parameters.
+// The shortest trainings that still save several checkpoints, one per method, on the shipped model
+// of half a million parameters.
 
 const limits = { maxPromptTokens: 256, maxActionTokens: 8, seed: 5, betas: [0.9, 0.98] };
 const rounds = { iterations: 2, episodesPerIteration: 4, ...limits };

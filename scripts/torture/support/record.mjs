@@ -1,6 +1,7 @@
-// A recording server and its client in one process: node record.mjs FILE EPISODES. Plays the episodes
-// that FILE does not have yet, two turns each, one after another, and prints a line "ack NAME" when
-// the server has accepted an episode's reward. Then prints {"done": true} or {"code", "message"}.
+// A recording server and its client in one process: node record.mjs FILE EPISODES. Plays the
+// episodes that FILE does not have yet, two turns each, one after another, and prints a line "ack
+// NAME" when the server has accepted an episode's reward. Then prints {"done": true} or {"code",
+// "message"}.
 import { existsSync, writeSync } from "node:fs";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { Learner, serve } from "../../../dist/index.js";

@@ -1,5 +1,5 @@
-// What the campaigns on trainings share: child processes under the fault shim, uncut runs to compare
-// with, and what two runs must have in common.
+// What the campaigns on trainings share: child processes under the fault shim, uncut runs to
+// compare with, and what two runs must have in common.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -98,8 +98,8 @@ function lastJson(lines) {
 const secondsSince = (began) => (performance.now() - began) / 1000;
 
 /**
- * What must not depend on interruptions: every checkpointed byte of weights, optimizer, priorities and
- * tokenizer; episodes and samples; metrics without times.
+ * What must not depend on interruptions: every checkpointed byte of weights, optimizer, priorities
+ * and tokenizer; episodes and samples; metrics without times.
  */
 export function fingerprint(run) {
   const latest = readFileSync(join(run, "latest"), "utf8").trim();
@@ -134,8 +134,8 @@ export function difference(expected, found) {
 }
 
 /**
- * Uncut runs, made once each in `directory`: their fingerprints, seconds, and counts of file operations
- * by kind.
+ * Uncut runs, made once each in `directory`: their fingerprints, seconds, and counts of file
+ * operations by kind.
  */
 export function uncutRuns(directory, library) {
   const made = new Map();

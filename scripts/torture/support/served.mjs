@@ -1,6 +1,6 @@
-// A server that trains, and its client, in one process: node served.mjs RUN EPISODES. Continues the run:
-// ends the open episodes, plays the missing ones, and trains on all. Prints a line
-// for every request that the server has acknowledged:
+// A server that trains, and its client, in one process: node served.mjs RUN EPISODES. Continues the
+// run: ends the open episodes, plays the missing ones, and trains on all. Prints a line for every
+// request that the server has acknowledged:
 //   turn NAME        half a reward for the episode's first turn
 //   correction NAME  a better answer for it
 //   end NAME         the last reward of the episode

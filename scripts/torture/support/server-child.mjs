@@ -1,6 +1,6 @@
-// A server in its own process, on a learner of random weights: node server-child.mjs RECORDING. Sends
-// { url } when it listens. Answers each message with the event loop's delay since the message before,
-// in milliseconds, and the process's memory in MB.
+// A server in its own process, on a learner of random weights: node server-child.mjs RECORDING.
+// Sends { url } when it listens. Answers each message with the event loop's delay since the message
+// before, in milliseconds, and the process's memory in MB.
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { Learner, serve, Tokenizer } from "../../../dist/index.js";
 

@@ -5,8 +5,9 @@ import { operationKinds as kinds } from "./sandbox.mjs";
 const headerBytes = 32;
 
 /**
- * The operations of a log, in order: { kind, path, second, created, truncated, offset, data }. `second`
- * is the target of a rename or link; `offset` is where a write begins, or the size after an ftruncate.
+ * The operations of a log, in order: { kind, path, second, created, truncated, offset, data }.
+ * `second` is the target of a rename or link; `offset` is where a write begins, or the size after
+ * an ftruncate.
  */
 export function readShimLog(path) {
   const bytes = readFileSync(path);

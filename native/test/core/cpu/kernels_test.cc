@@ -80,7 +80,8 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       CHECK(relative(gated, gated_silu(wide(gate_up))) < allowed);
       kernels.gated_silu_backward(data<Number>(grad), data<Number>(gate_up), rows, n, data<Number>(at_gates));
       CHECK(relative(at_gates, gated_silu_backward(wide(grad), wide(gate_up))) < allowed);
-      // Near 0 the results are differences of larger numbers: errors are measured against the inputs too.
+      // Near 0 the results are differences of larger numbers: errors are measured against the
+      // inputs too.
       const auto close = [&](const at::Tensor& result, const at::Tensor& exact) {
         return (wide(result) - exact).norm().item<double>() <=
                allowed * std::max(exact.norm().item<double>(), wide(gate_up).norm().item<double>());

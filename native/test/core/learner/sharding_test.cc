@@ -53,7 +53,7 @@ struct Figures {
 enum class Kind { plain, value, q, adapter };
 
 LearnerOptions options_for(Kind kind, at::ScalarType dtype) {
-  // Small, so that a rank has several micro batches and the ranks differ in their number.
+  // Small, so that a rank has several micro-batches and the ranks differ in their number.
   switch (kind) {
     case Kind::value: return with_value_head(dtype, 24);
     case Kind::q: return q_options(dtype, 24);
@@ -171,7 +171,7 @@ TEST_CASE("one rank is no rank, bit for bit, at every stage and with every kind 
         CHECK(equal(state.targets, expected.targets));
         CHECK(state.log_probs == expected.log_probs);
         for (size_t i = 0; i < state.figures.size(); ++i) {
-          // Sharding 2 sums the layers' gradients of micro batches in another order.
+          // Sharding 2 sums the layers' gradients of micro-batches in another order.
           const double within = sharding == 2 ? 1e-6 : 0;
           CHECK(std::abs(state.figures[i].policy_norm / expected.figures[i].policy_norm - 1) <= within);
           CHECK(std::abs(state.figures[i].critic_norm / expected.figures[i].critic_norm - 1) <= within);

@@ -414,44 +414,6 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
   }
 }
 
-TEST_CASE("a directory with or without heads loads with or without heads") {
-  const auto critic = tiny_critic();
-  const auto plain = tiny_learner();
-  Scratch with, without, exported;
-  critic->save(with.path());
-  plain->save(without.path());
-  critic->export_huggingface(exported.path());
-  const auto same = Learner::load(with.path(), with_value_head());
-  CHECK(equal(same->masters().list(), critic->masters().list()));
-  const auto bare = Learner::load(with.path(), options_of());
-  CHECK(equal(bare->masters().list(), plain->masters().list()));
-  for (const Scratch* directory : {&without, &exported}) {
-    const auto fresh = Learner::load(directory->path(), with_value_head());
-    CHECK(fresh->masters().value.eq(0).all().item<bool>());
-    CHECK(fresh->masters().value_bias.eq(0).all().item<bool>());
-    CHECK(equal(Learner::load(directory->path(), options_of())->masters().list(), plain->masters().list()));
-  }
-}
-
-TEST_CASE("a resumed training has the saved heads, never new ones") {
-  for (const Heads heads : {Heads::value, Heads::q}) {
-    LearnerOptions options = options_of();
-    options.heads = heads;
-    Scratch with, without;
-    tiny_learner(options)->save(with.path());
-    tiny_learner()->save(without.path());
-    REQUIRE(code_of([&] { Learner::resume(with.path(), options_of()); }) == "none");
-    fs::copy_file(without / "model.safetensors", with / "model.safetensors",
-                  fs::copy_options::overwrite_existing);
-    std::string message;
-    CHECK(code_of([&] { Learner::resume(with.path(), options_of()); }, &message) == "ERR_CHECKPOINT");
-    CAPTURE(message);
-    const std::string missing = heads == Heads::value ? "value_head.weight" : "q_heads.0.advantage";
-    const std::string file = with / "model.safetensors";
-    CHECK(message.find(file + ": tensor " + missing + " is missing") == 0);
-  }
-}
-
 TEST_CASE("a surrogate's invalid arguments are rejected by name") {
   const auto learner = tiny_critic();
   const auto texts = some_episodes(*learner);

@@ -53,13 +53,14 @@ TEST_CASE("the target moves by τ and drops its cache") {
   learner->step(quick_step(), "");
   CHECK(learner->target_distance() > 0);
   const auto old = copies(*learner->target_masters());
-  for (double tau : {0.005, 0.5, 0.0}) {
-    CAPTURE(tau);
+  for (double target_rate : {0.005, 0.5, 0.0}) {
+    CAPTURE(target_rate);
     const auto previous = copies(*learner->target_masters());
-    learner->update_target(tau);
+    learner->update_target(target_rate);
     const auto target = learner->target_masters()->list(), online = learner->masters().list();
     for (size_t i = 0; i < target.size(); ++i) {
-      const at::Tensor exact = tau * online[i].to(at::kDouble) + (1 - tau) * previous[i].to(at::kDouble);
+      const at::Tensor exact =
+          target_rate * online[i].to(at::kDouble) + (1 - target_rate) * previous[i].to(at::kDouble);
       CHECK(((target[i] - exact).abs() <= 1.5e-7 * (exact.abs() + previous[i].abs()) + 1e-9)
                 .all()
                 .item<bool>());

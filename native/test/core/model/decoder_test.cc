@@ -203,7 +203,8 @@ TEST_CASE("packed sequences are independent") {
     other.narrow(0, 0, example.lengths[0]).fill_(5);
     const at::Tensor beside = decoder.forward(weights, other, example.lengths);
     const int64_t first = example.lengths[0];
-    // How many rows an expert has depends on the other texts, and libtorch's product in float64 on that.
+    // How many rows an expert has depends on the other texts, and libtorch's product in float64 on
+    // that.
     if (example.model.config.experts.count > 0)
       CHECK(largest_difference(beside.narrow(0, first, 9), packed.narrow(0, first, 9)) < 1e-12);
     else

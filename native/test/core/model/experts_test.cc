@@ -1,6 +1,6 @@
-// Mixtures of experts: routing, grouping and sums against plain loops, the load-balance loss against
-// transformers, and what loading accepts. The decoder's cases (decoder_test.cc) cover logits, gradients
-// and inference.
+// Mixtures of experts: routing, grouping and sums against plain loops, the load-balance loss
+// against transformers, and what loading accepts. The decoder's cases (decoder_test.cc) cover
+// logits, gradients and inference.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 

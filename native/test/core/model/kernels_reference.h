@@ -40,8 +40,8 @@ inline double relative(const at::Tensor& result, const at::Tensor& exact, double
 }
 
 // Causal attention by its formula, in float64, with autograd's gradients. q [fresh, heads,
-// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones. `window` and `scale`
-// as in Sight.
+// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones. `window` and
+// `scale` as in Sight.
 struct Formula {
   at::Tensor output, q, k, v;
 };

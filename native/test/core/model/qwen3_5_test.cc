@@ -1,5 +1,6 @@
-// Qwen 3.5 against transformers (test/fixtures/models/qwen3_5, written by scripts/fixtures/qwen3_5.py):
-// gated delta nets, gated attention, a quarter of each head rotated, and norms of 1 + weight.
+// Qwen 3.5 against transformers (test/fixtures/models/qwen3_5, written by
+// scripts/fixtures/qwen3_5.py): gated delta nets, gated attention, a quarter of each head rotated,
+// and norms of 1 + weight.
 #include <doctest/doctest.h>
 
 #include <string>

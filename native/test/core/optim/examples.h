@@ -81,7 +81,7 @@ struct Training {
       update.shadow.push_back(update.target.back().to(at::kBFloat16));
     }
     moments.steps = 3;
-    update.tau = 0.05;
+    update.target_rate = 0.05;
   }
 
   // Applies `change` to every tensor of every list.

@@ -24,7 +24,7 @@ Tensors many_parameters() {
 TEST_CASE("an EMA on a GPU is bitwise equal to the CPU's" * doctest::skip(no_gpu)) {
   for (const auto target_type : {at::kFloat, at::kBFloat16}) {
     for (const auto online_type : {at::kFloat, at::kBFloat16}) {
-      for (const double tau : {0.0, 0.005, 0.7, 1.0}) {
+      for (const double target_rate : {0.0, 0.005, 0.7, 1.0}) {
         for (const bool aligned : {true, false}) {
           Tensors here, online, shadow, there, online_there, shadow_there;
           for (const at::Tensor& t : many_parameters()) {
@@ -38,8 +38,8 @@ TEST_CASE("an EMA on a GPU is bitwise equal to the CPU's" * doctest::skip(no_gpu
             online_there.push_back(place(online.back()));
             shadow_there.push_back(place(shadow.back()));
           }
-          ema_update(here, online, shadow, tau, 7, 8);
-          ema_update(there, online_there, shadow_there, tau, 7, 8);
+          ema_update(here, online, shadow, target_rate, 7, 8);
+          ema_update(there, online_there, shadow_there, target_rate, 7, 8);
           CHECK(same_bits(there, here));
           CHECK(same_bits(shadow_there, shadow));
         }

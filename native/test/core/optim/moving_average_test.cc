@@ -9,19 +9,19 @@ TEST_CASE("an EMA of any mix of types agrees with float64") {
   const at::Tensor start = at::randn({17, 1021});
   for (const auto target_type : {at::kFloat, at::kDouble}) {
     for (const auto online_type : {at::kFloat, at::kBFloat16, at::kDouble}) {
-      for (const double tau : {0.0, 0.005, 0.5, 1.0}) {
+      for (const double target_rate : {0.0, 0.005, 0.5, 1.0}) {
         const at::Tensor target = start.to(target_type, false, true);
         const at::Tensor online = at::randn_like(start).to(online_type);
         const at::Tensor low = at::empty_like(start, at::kBFloat16), full = at::empty_like(start);
-        const at::Tensor expected = target.to(at::kDouble).lerp(online.to(at::kDouble), tau);
+        const at::Tensor expected = target.to(at::kDouble).lerp(online.to(at::kDouble), target_rate);
         const at::Tensor other = target.clone();
-        ema_update({target, other}, {online, online}, {low, full}, tau, 0, 0);
+        ema_update({target, other}, {online, online}, {low, full}, target_rate, 0, 0);
         CHECK(largest_difference(target, expected) < 1e-6);
         CHECK(at::equal(target, other));
         CHECK(at::equal(low, target.to(at::kBFloat16)));
         CHECK(at::equal(full, target.to(at::kFloat)));
-        if (tau == 0) CHECK(at::equal(target, start.to(target_type)));
-        if (tau == 1) CHECK(at::equal(target, online.to(target_type)));
+        if (target_rate == 0) CHECK(at::equal(target, start.to(target_type)));
+        if (target_rate == 1) CHECK(at::equal(target, online.to(target_type)));
       }
     }
   }
@@ -31,7 +31,7 @@ TEST_CASE(
     "ten thousand small updates: float32 follows, plain bfloat16 stands still, stochastic bfloat16 follows") {
   at::manual_seed(2);
   constexpr int64_t updates = 10000, elements = 4096;
-  const double tau = 0.005;
+  const double target_rate = 0.005;
   // Online weights of a trained layer's size that wander slowly, as at a learning rate of 5e-6.
   at::Tensor walk = at::randn({elements}, at::kDouble) * 0.05 + 0.1;
   const at::Tensor drift = at::randn({elements}, at::kDouble) * 1e-5;
@@ -41,10 +41,10 @@ TEST_CASE(
   for (int64_t step = 0; step < updates; ++step) {
     walk += drift;
     const at::Tensor online = walk.to(at::kBFloat16);
-    exact.lerp_(online.to(at::kDouble), tau);
-    ema_update({single}, {online}, {shadow}, tau, 0, static_cast<uint64_t>(step));
-    ema_update({stochastic}, {online}, {}, tau, 9, static_cast<uint64_t>(step));
-    rounded.copy_(rounded.to(at::kFloat).lerp(online.to(at::kFloat), tau));
+    exact.lerp_(online.to(at::kDouble), target_rate);
+    ema_update({single}, {online}, {shadow}, target_rate, 0, static_cast<uint64_t>(step));
+    ema_update({stochastic}, {online}, {}, target_rate, 9, static_cast<uint64_t>(step));
+    rounded.copy_(rounded.to(at::kFloat).lerp(online.to(at::kFloat), target_rate));
   }
   CHECK(relative_distance({single}, {exact}) < 1e-5);
   CHECK(largest_difference(single, exact) < 1e-3 * exact.abs().max().item<double>());
@@ -82,7 +82,7 @@ TEST_CASE("stochastic rounding is unbiased, and a function of seed and step") {
   CHECK(target[3].item<float>() == 0);
 }
 
-TEST_CASE("a bfloat16 target at tau = 0 and 1 is exact") {
+TEST_CASE("a bfloat16 target at a target rate of 0 and 1 is exact") {
   const at::Tensor start = at::randn({1003}).to(at::kBFloat16), online = at::randn({1003}).to(at::kBFloat16);
   const Tensors stays{start.clone()}, follows{start.clone()}, wide{start.clone()};
   ema_update(stays, {online}, {}, 0, 1, 2);

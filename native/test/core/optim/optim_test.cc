@@ -182,9 +182,9 @@ TEST_CASE("a step does not depend on the number of threads") {
 }
 
 TEST_CASE("an EMA within a step equals one after it") {
-  for (const double tau : {0.005, 0.7, 1.0}) {
+  for (const double target_rate : {0.005, 0.7, 1.0}) {
     Training together(random_parameters());
-    together.update.tau = tau;
+    together.update.target_rate = target_rate;
     together.update.shadow[1] = together.update.target[1].clone();  // one shadow in float32
     Training apart = together.copy();
     const StepResult result = together.step(some_options());
@@ -192,7 +192,7 @@ TEST_CASE("an EMA within a step equals one after it") {
         adamw_step(apart.masters, apart.compute, apart.gradients, apart.moments, some_options()).grad_norm ==
         result.grad_norm);
     CHECK_FALSE(same_bits(apart.all(), together.all()));
-    ema_update(apart.update.target, apart.masters, apart.update.shadow, tau, 0, 0);
+    ema_update(apart.update.target, apart.masters, apart.update.shadow, target_rate, 0, 0);
     CHECK(same_bits(apart.all(), together.all()));
     together.update.shadow.clear();
     CHECK_FALSE(together.step(some_options()).skipped);
@@ -268,25 +268,27 @@ TEST_CASE("every instruction set is bitwise equal to the portable loops") {
     return t;
   };
   const at::Tensor narrow = gradient.to(at::kBFloat16);
-  const auto average = [&](const Kernels& k, float tau) {
+  const auto average = [&](const Kernels& k, float target_rate) {
     const at::Tensor t = start.clone(), shadow = at::empty({n}, at::kBFloat16);
-    k.ema(t.data_ptr<float>(), narrow.data_ptr(), Held::bf16, shadow.data_ptr(), Held::bf16, n, tau);
+    k.ema(t.data_ptr<float>(), narrow.data_ptr(), Held::bf16, shadow.data_ptr(), Held::bf16, n, target_rate);
     CHECK(at::equal(shadow, t.to(at::kBFloat16)));
     return t;
   };
-  const auto rounded = [&](const Kernels& k, const at::Tensor& online, Held held, float tau) {
+  const auto rounded = [&](const Kernels& k, const at::Tensor& online, Held held, float target_rate) {
     const at::Tensor t = start.to(at::kBFloat16);
     // Counters that exceed 32 bits within the tensor.
-    k.ema_rounded(static_cast<uint16_t*>(t.data_ptr()), online.data_ptr(), held, n, tau, {1, 2}, 0xFFFFFFF0u);
+    k.ema_rounded(static_cast<uint16_t*>(t.data_ptr()), online.data_ptr(), held, n, target_rate, {1, 2},
+                  0xFFFFFFF0u);
     return t;
   };
   for (const Kernels* fast : all_kernels()) {
     for (const Held held : {Held::f32, Held::bf16}) CHECK(same_bits(step(*fast, held), step(plain, held)));
     CHECK(fast->square_sum(start.data_ptr<float>(), n) == plain.square_sum(start.data_ptr<float>(), n));
-    for (const float tau : {0.0f, 0.005f, 0.7f, 1.0f}) {
-      CHECK(same_bits({average(*fast, tau)}, {average(plain, tau)}));
+    for (const float target_rate : {0.0f, 0.005f, 0.7f, 1.0f}) {
+      CHECK(same_bits({average(*fast, target_rate)}, {average(plain, target_rate)}));
       for (const auto& [online, held] : {std::pair{narrow, Held::bf16}, std::pair{gradient, Held::f32}}) {
-        CHECK(same_bits({rounded(*fast, online, held, tau)}, {rounded(plain, online, held, tau)}));
+        CHECK(same_bits({rounded(*fast, online, held, target_rate)},
+                        {rounded(plain, online, held, target_rate)}));
       }
     }
   }
@@ -334,9 +336,9 @@ TEST_CASE("mismatched lists are rejected") {
   CHECK(code_of([&] { ema_update(a, b, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
   CHECK(code_of([&] { ema_update(a, a, two, 0.1, 0, 0); }) == "ERR_SHAPE");
   CHECK(code_of([&] { ema_update(a, half, b, 0.1, 0, 0); }) == "ERR_SHAPE");
-  for (const double tau : {-0.1, 1.1, std::nan("")}) {
-    CHECK(code_of([&] { ema_update(a, half, {}, tau, 0, 0); }) == "ERR_VALUE");
-    const TargetUpdate update{a, {}, tau};
+  for (const double target_rate : {-0.1, 1.1, std::nan("")}) {
+    CHECK(code_of([&] { ema_update(a, half, {}, target_rate, 0, 0); }) == "ERR_VALUE");
+    const TargetUpdate update{a, {}, target_rate};
     CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_VALUE");
   }
   for (const TargetUpdate& update :

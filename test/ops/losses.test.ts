@@ -1,25 +1,11 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { NlacError } from "../../lib/base/errors.ts";
 import { ops, Tensor } from "../../lib/ops/index.ts";
-
-function codeOf(call: () => unknown): string {
-  try {
-    call();
-  } catch (error) {
-    expect(error).toBeInstanceOf(NlacError);
-    return (error as NlacError).code;
-  }
-  return "no error";
-}
+import { array, codeOf, expectClose, f32 } from "../support/tensors.ts";
 
 /** Repeatable numbers around 0. */
 function numbers(count: number, seed: number, scale = 1): Float32Array {
   return Float32Array.from({ length: count }, (_, i) => scale * Math.sin((i + 1) * 12.9898 + seed * 78.233));
 }
-
-const f32 = (data: Float32Array, shape: number[]) => Tensor.from(data, shape);
-const array = (tensor: Tensor) => Array.from(tensor.toArray() as Float32Array);
 
 /** Rows of logits, hidden · headᵀ / T, as log probabilities in float64. */
 function logProbabilities(
@@ -41,11 +27,6 @@ function logProbabilities(
   });
 }
 
-function expectClose(actual: readonly number[], expected: readonly number[], within = 1e-5) {
-  expect(actual.length).toBe(expected.length);
-  for (const [i, value] of actual.entries()) expect(Math.abs(value - expected[i]!)).toBeLessThan(within);
-}
-
 /** Central differences of `f` in every coordinate. */
 function numericGradient(at: number[], f: (x: number[]) => number): number[] {
   const step = 1e-4;
@@ -54,86 +35,6 @@ function numericGradient(at: number[], f: (x: number[]) => number): number[] {
     return (shift(step) - shift(-step)) / (2 * step);
   });
 }
-
-describe("Tensor", () => {
-  it("keeps every type's elements", () => {
-    const cases = [
-      Float32Array.of(1.5, -2, 3e38),
-      Float64Array.of(Math.PI, -0, 1e300),
-      BigInt64Array.of(1n, -(2n ** 62n), 0n),
-      Int32Array.of(1, -(2 ** 31), 7),
-    ];
-    for (const data of cases) {
-      using tensor = Tensor.from(data, [3, 1]);
-      expect(tensor.toArray()).toEqual(data);
-      expect(tensor.shape).toEqual([3, 1]);
-      expect(tensor.device).toBe("cpu");
-    }
-    expect(Tensor.from(new Float32Array(0), [0, 4]).toArray()).toEqual(new Float32Array(0));
-    expect(Tensor.from(Float32Array.of(4), []).shape).toEqual([]);
-    // A view: its offset counts.
-    expect(Tensor.from(new Float32Array([9, 1, 2]).subarray(1), [2]).toArray()).toEqual(
-      Float32Array.of(1, 2),
-    );
-  });
-
-  it("rounds to bfloat16, ties to even", () => {
-    using tensor = Tensor.from(Float32Array.of(1, 1.00390625, 1.01171875, 3.14), [4], {
-      dtype: "bfloat16",
-    });
-    expect(tensor.dtype).toBe("bfloat16");
-    expect(array(tensor)).toEqual([1, 1, 1.015625, 3.140625]);
-  });
-
-  it("copies: later changes of the array do not show", () => {
-    const data = Float32Array.of(1, 2);
-    const tensor = f32(data, [2]);
-    data[0] = 9;
-    expect(array(tensor)).toEqual([1, 2]);
-  });
-
-  it("gives back any float32 bits and any shape", () => {
-    fc.assert(
-      fc.property(fc.float32Array({ maxLength: 40, noNaN: true }), (data) => {
-        expect(Tensor.from(data, [data.length]).toArray()).toEqual(data);
-      }),
-    );
-  });
-
-  it("presses the garbage collector, so that forgotten tensors do not pile up", async () => {
-    const data = new Float32Array(2_000_000);
-    const before = process.memoryUsage.rss();
-    let most = 0;
-    for (let i = 0; i < 250; i++) {
-      f32(data, [data.length]);
-      await new Promise(setImmediate);
-      most = Math.max(most, process.memoryUsage.rss() - before);
-    }
-    expect(most).toBeLessThan(1e9); // of 2e9 bytes in all
-  });
-
-  it("is disposed once and for all", () => {
-    const tensor = f32(Float32Array.of(1), [1]);
-    tensor.dispose();
-    tensor.dispose();
-    expect(codeOf(() => tensor.toArray())).toBe("ERR_DISPOSED");
-    expect(codeOf(() => tensor.shape)).toBe("ERR_DISPOSED");
-    expect(codeOf(() => ops.ema([tensor], [tensor], 0.5))).toBe("ERR_DISPOSED");
-  });
-
-  it("rejects mismatched arguments", () => {
-    expect(codeOf(() => f32(Float32Array.of(1, 2), [3]))).toBe("ERR_SHAPE");
-    expect(codeOf(() => f32(Float32Array.of(1, 2), [-2]))).toBe("ERR_SHAPE");
-    expect(codeOf(() => f32(Float32Array.of(1, 2), [0.5, 4]))).toBe("ERR_SHAPE");
-    expect(codeOf(() => f32(new Float32Array(0), [0, 2 ** 40, 2 ** 40]))).toBe("ERR_SHAPE");
-    expect(codeOf(() => Tensor.from([1, 2] as never, [2]))).toBe("ERR_VALUE");
-    expect(codeOf(() => Tensor.from(new Uint8Array(2) as never, [2]))).toBe("ERR_VALUE");
-    expect(codeOf(() => Tensor.from(Float32Array.of(1), [1], { dtype: "float16" as never }))).toBe(
-      "ERR_VALUE",
-    );
-    expect(codeOf(() => Tensor.from(Float32Array.of(1), [1], { device: "cuda:99" }))).toBe("ERR_DEVICE");
-  });
-});
 
 describe("linearTokenNll", () => {
   const rows = 5;
@@ -347,7 +248,8 @@ describe("linearTokenSurrogate", () => {
   const current = logProbabilities(Array.from(hidden), Array.from(head), { h, v }).map(
     (row, i) => row[Number(targets[i]!)]!,
   );
-  // Ratios of e^0.5, e^-0.5, e^-0.5, …: over, free (the advantage is positive), under, masked, free, free.
+  // Ratios of e^0.5, e^-0.5, e^-0.5, …: over, free (the advantage is positive), under, masked,
+  // free, free.
   const oldLogProbs = Float32Array.from([0.5, -0.5, -0.5, 0, 0.1, 0], (d, i) => current[i]! - d);
   const referenceLogProbs = Float32Array.from([0.2, 0, -0.3, 0, 1, -1], (d, i) => current[i]! + d);
   const inputs = () => ({
@@ -533,43 +435,5 @@ describe("linearTokenKl", () => {
     expect(code({ support: "sampled", targets, divergence: "reverseKl" })).toBe("ERR_VALUE");
     expect(code({ support: "sampled", targets, divergence: { jensenShannon: 0.5 } })).toBe("ERR_VALUE");
     expect(code({ temperature: Number.NaN })).toBe("ERR_VALUE");
-  });
-});
-
-describe("ema", () => {
-  it("moves targets by τ, in place, mixed types in one call", () => {
-    const target = [f32(Float32Array.of(1, 2, 3), [3]), f32(Float32Array.of(0), [1])];
-    const online = [
-      f32(Float32Array.of(2, 2, -1), [3]),
-      Tensor.from(Float32Array.of(8), [1], { dtype: "bfloat16" }),
-    ];
-    ops.ema(target, online, 0.25);
-    expectClose(array(target[0]!), [1.25, 2, 2]);
-    expectClose(array(target[1]!), [2]);
-  });
-
-  it("moves a bfloat16 target on average, though each change is below half an ulp", () => {
-    const count = 4096;
-    const target = Tensor.from(new Float32Array(count).fill(1), [count], { dtype: "bfloat16" });
-    const online = f32(new Float32Array(count).fill(2), [count]);
-    const mean = () => array(target).reduce((a, b) => a + b, 0) / count;
-    for (let step = 0; step < 20; step++) ops.ema([target], [online], 0.001, { seed: 1, step });
-    expect(mean()).toBeCloseTo(2 - 0.999 ** 20, 3);
-    const again = Tensor.from(new Float32Array(count).fill(1), [count], { dtype: "bfloat16" });
-    for (let step = 0; step < 20; step++) ops.ema([again], [online], 0.001, { seed: 1, step });
-    expect(again.toArray()).toEqual(target.toArray());
-    // Without a step of its own every call rounds anew.
-    for (let call = 0; call < 20; call++) ops.ema([again], [online], 0.001);
-    expect(array(again).reduce((a, b) => a + b, 0) / count).toBeCloseTo(2 - 0.999 ** 40, 3);
-  });
-
-  it("rejects mismatched arguments", () => {
-    const [a, b] = [f32(Float32Array.of(1), [1]), f32(Float32Array.of(1, 2), [2])];
-    expect(codeOf(() => ops.ema([a], [], 0.5))).toBe("ERR_SHAPE");
-    expect(codeOf(() => ops.ema([a], [b], 0.5))).toBe("ERR_SHAPE");
-    expect(codeOf(() => ops.ema([a], [a], -0.1))).toBe("ERR_VALUE");
-    expect(codeOf(() => ops.ema([a], [a], Number.NaN))).toBe("ERR_VALUE");
-    expect(codeOf(() => ops.ema([a], [{} as never], 0.5))).toBe("ERR_VALUE");
-    expect(codeOf(() => ops.ema([], [], 0.5))).toBe("no error");
   });
 });

@@ -1,0 +1,66 @@
+import { describe, expect, it } from "vitest";
+import { inSlices, slices } from "../../lib/base/slices.ts";
+import { isOverTimeLimit, withTimeLimit } from "../../lib/base/time-limit.ts";
+
+function errorOf(call: () => unknown): unknown {
+  try {
+    call();
+  } catch (error) {
+    return error;
+  }
+  return undefined;
+}
+
+describe("withTimeLimit", () => {
+  it("returns the result, and passes on what the work throws", () => {
+    expect(withTimeLimit(1000, () => [1, 2])).toEqual([1, 2]);
+    const thrown = errorOf(() =>
+      withTimeLimit(1000, () => {
+        throw new RangeError("mine");
+      }),
+    );
+    expect(thrown).toBeInstanceOf(RangeError);
+    expect(isOverTimeLimit(thrown)).toBe(false);
+  });
+
+  it("stops an endless loop, and a regular expression that backtracks without end", () => {
+    const endless = () => {
+      for (;;);
+    };
+    expect(isOverTimeLimit(errorOf(() => withTimeLimit(20, endless)))).toBe(true);
+    const hostile = () => /^(a+)+$/.test(`${"a".repeat(40)}b`);
+    expect(isOverTimeLimit(errorOf(() => withTimeLimit(20, hostile)))).toBe(true);
+  });
+
+  it("can be nested: the outer work continues after the inner one", () => {
+    const nested = () => {
+      const inner = errorOf(() =>
+        withTimeLimit(10, () => {
+          for (;;);
+        }),
+      );
+      return [isOverTimeLimit(inner), withTimeLimit(1000, () => "inner"), "outer"];
+    };
+    expect(withTimeLimit(5000, nested)).toEqual([true, "inner", "outer"]);
+  });
+});
+
+describe("slices", () => {
+  it("give the event loop a turn within a long loop, and none in a short one", async () => {
+    let turns = 0;
+    const turn = slices();
+    const counting = setInterval(() => turns++, 0);
+    for (let pass = 0; pass < 3; pass++) await turn();
+    expect(turns).toBe(0);
+    const end = performance.now() + 100;
+    while (performance.now() < end) await turn();
+    clearInterval(counting);
+    expect(turns).toBeGreaterThan(1);
+  });
+
+  it("give all items in order", async () => {
+    const items: number[] = [];
+    for await (const item of inSlices([3, 1, 2])) items.push(item);
+    expect(items).toEqual([3, 1, 2]);
+  });
+});

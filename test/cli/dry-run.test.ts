@@ -1,0 +1,124 @@
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type DryRun, renderDryRun } from "../../lib/cli/dry-run.ts";
+import { errandsModel } from "../../lib/environments/errands/model.ts";
+import { cpu } from "../../lib/estimate/devices.ts";
+import { estimate } from "../../lib/estimate/estimate.ts";
+import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
+import { nlac } from "../support/command-line.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const small = cpu("two cores", 2, 25e9);
+
+describe("nlac train --dry-run", () => {
+  test.each(recipeNames())("%s", async (name) => {
+    const { code, output, errors } = await nlac("train", name, "--dry-run");
+    expect(errors).toBe("");
+    expect(code).toBe(0);
+    for (const line of output.split("\n")) expect(line.length).toBeLessThanOrEqual(100);
+    const { model } = await loadRecipe(name);
+    const unmade = typeof model === "string" && model.startsWith("runs/") && !existsSync(model);
+    expect(/^No estimate: /m.test(output)).toBe(unmade);
+  });
+
+  test("every recipe of the paper has the paper's values", async () => {
+    const names = recipeNames().filter((name) => name.startsWith("paper/"));
+    expect(names).toHaveLength(30); // two models, three tasks, five methods
+    for (const name of names) {
+      const { name: own, config, model, algorithm } = await loadRecipe(name);
+      expect(`paper/${own}`).toBe(name);
+      expect(model).toBe(own.startsWith("qwq") ? "QwQ-32B" : "Qwen2.5-7B-Instruct");
+      expect(config).toMatchObject({ iterations: 30, maxPromptTokens: 8192, maxActionTokens: 24_576 });
+      if (algorithm === "nlac") {
+        const rates = { criticLearningRate: 5e-6, policyLearningRate: 5e-6, targetRate: 0.005 };
+        const sizes = { futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
+        expect(config).toMatchObject({ ...rates, ...sizes, refinementsKept: "all" });
+      } else {
+        expect(config).toMatchObject({ learningRate: 5e-6 });
+      }
+      // docs/decisions/0016: 30,720 samples for all; Algorithm 1 takes a step for each, PPO and
+      // GRPO step on verl's mini-batches.
+      const batchSize = algorithm === "ppo" || algorithm === "grpo" ? 256 : 1;
+      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize });
+      const { work } = estimate(await loadRecipe(name));
+      expect(work.iterations * work.updates * batchSize).toBe(30_720);
+      expect(work.iterations * work.episodes).toBe(30_720);
+    }
+  });
+
+  test("--json gives the recipe as it was resolved, and the estimate", async () => {
+    const { output } = await nlac(
+      "train",
+      "quickstart",
+      "--dry-run",
+      "--json",
+      "--set",
+      "config.batchSize=8",
+    );
+    const { recipe, environment, estimate: told } = JSON.parse(output) as DryRun;
+    const changed = await loadRecipe("quickstart", ["config.batchSize=8"]);
+    expect(recipe).toEqual(JSON.parse(JSON.stringify(changed)));
+    expect(environment).toMatchObject({ turns: 6 });
+    expect(told).toEqual(JSON.parse(JSON.stringify(estimate(changed, { turns: 6 }))));
+  });
+
+  test("reports a missing item in one line", async () => {
+    await inDirectory(async (directory) => {
+      const path = join(directory, "mine.json");
+      writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment: { name: "nowhere" } }));
+      const { code, output } = await nlac("train", path, "--dry-run");
+      expect(code).toBe(0);
+      expect(output).toMatch(/cannot be opened here: ERR_CONFIG: There is no environment "nowhere"/);
+      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
+    });
+  });
+
+  test("prints memory, devices, remedies and assumptions", () => {
+    const recipe = parseRecipe(
+      {
+        name: "layout",
+        model: "Qwen2.5-1.5B-Instruct",
+        learner: { device: "cuda" },
+        environment: { name: "math" },
+        config: {
+          iterations: 10,
+          updatesPerIteration: 16,
+          batchSize: 2048,
+          maxActionTokens: 2048,
+          maxCriticTokens: 512,
+        },
+      },
+      "a test",
+    );
+    const text = renderDryRun({
+      recipe,
+      environment: { trainingTasks: 12_000, turns: 1 },
+      estimate: estimate(recipe, { turns: 1 }, small),
+    });
+    expect(text).toContain("environment  math\n             12,000 training tasks, 1 turn per episode\n");
+    // The resolved recipe before it has whatever fields an algorithm has.
+    expect(text.slice(text.indexOf("\nmemory "))).toMatchSnapshot();
+  });
+
+  test.each([
+    ["errands", undefined, undefined],
+    ["paper/qwen2.5-7b-math", undefined, "; no directory of this name exists yet"],
+    [
+      "paper/qwen2.5-7b-math",
+      "Qwen/Qwen2.5-7B-Instruct",
+      "; it is downloaded from the hub unless it is in the cache",
+    ],
+  ])("of %s says whether its model must be downloaded", async (name, model, told) => {
+    const recipe = { ...(await loadRecipe(name)), ...(model && { model }) };
+    const shaped = { ...recipe, model: errandsModel() } as Recipe;
+    const text = renderDryRun({
+      recipe,
+      environment: { trainingTasks: 8, turns: 6 },
+      estimate: estimate(shaped, { turns: 6 }, small),
+    });
+    const [line] = /model .*?learner/.exec(text.replaceAll(/\s+/g, " "))!;
+    expect(line.includes(";")).toBe(told !== undefined);
+    expect(line).toContain(told ?? "");
+  });
+});

@@ -35,6 +35,11 @@ if [ "${MAC_TYPES:-0}" = 1 ]; then
       echo "typedef $([ $sign = int ] && echo signed || echo unsigned) long long ${sign}64_t;"
     } > "$results/types/bits/stdint-${sign}n.h"
   done
+  # torch's conditions on the system that concern these types.
+  mkdir -p "$results/types/c10/core"
+  for header in Scalar SymInt; do
+    sed 's/__linux__/NLAC_NEVER/; s/__APPLE__/__linux__/' "$torch/include/c10/core/$header.h" > "$results/types/c10/core/$header.h"
+  done
   flags+=(-isystem "$results/types")
 fi
 flags+=(-I native -isystem third_party

@@ -2,7 +2,7 @@
 #   nlac_loader.node  opens libtorch by absolute path (native/loader, needs no torch)
 #   nlac.node         the core behind Node-API (native/binding)
 # Neither has an rpath: lib/native/load.ts runs the loader first, and the dynamic linker then finds
-# libtorch's sonames among the loaded libraries.
+# libtorch's sonames (on macOS: install names) among the loaded libraries.
 
 # Node's headers come from npm packages, so no download and no Node source tree is needed.
 function(nlac_npm_include package out)
@@ -30,6 +30,7 @@ target_link_libraries(nlac_node INTERFACE nlac_options)
 function(nlac_node_addon name output)
   add_library(${name} MODULE ${ARGN})
   target_link_libraries(${name} PRIVATE nlac_node)
+  nlac_link_addon(${name})
   set_target_properties(${name} PROPERTIES
     OUTPUT_NAME ${output} PREFIX "" SUFFIX ".node"
     LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}"
@@ -55,10 +56,7 @@ function(nlac_core_addon name output)
   nlac_node_addon(${name} ${output} ${ARGN})
   target_link_libraries(${name} PRIVATE nlac_learner)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
-  # Hides the static libraries' symbols: only Node's registration functions are exported.
-  target_link_options(${name} PRIVATE "-Wl,--exclude-libs,ALL")
-  # Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
-  target_link_options(${name} PRIVATE "-Wl,-z,nodelete")
+  nlac_link_core_addon(${name})
   if(NLAC_OLDER_SYSTEMS)
     nlac_older_system(${name}
       exp exp2 log pow fstat pthread_once pthread_key_create pthread_key_delete pthread_getspecific

@@ -12,12 +12,15 @@ set(NLAC_LIBTORCH "$ENV{NLAC_LIBTORCH}" CACHE PATH "directory that holds torch/ 
 if(NOT NLAC_LIBTORCH)
   message(FATAL_ERROR "NLAC_LIBTORCH is not set. Run `npx nlac setup`, or pass -DNLAC_LIBTORCH=DIR.")
 endif()
-if(EXISTS "${NLAC_LIBTORCH}/torch/lib/libtorch_cpu.so")
-  set(NLAC_TORCH_DIR "${NLAC_LIBTORCH}/torch")
-elseif(EXISTS "${NLAC_LIBTORCH}/lib/libtorch_cpu.so")
-  set(NLAC_TORCH_DIR "${NLAC_LIBTORCH}")
-else()
-  message(FATAL_ERROR "No torch/lib/libtorch_cpu.so under NLAC_LIBTORCH=${NLAC_LIBTORCH}.")
+set(NLAC_TORCH_DIR "")
+foreach(directory IN ITEMS "${NLAC_LIBTORCH}/torch" "${NLAC_LIBTORCH}")
+  nlac_library_file("${directory}" torch_cpu file)
+  if(NOT NLAC_TORCH_DIR AND EXISTS "${file}")
+    set(NLAC_TORCH_DIR "${directory}")
+  endif()
+endforeach()
+if(NOT NLAC_TORCH_DIR)
+  message(FATAL_ERROR "No torch/lib/libtorch_cpu${CMAKE_SHARED_LIBRARY_SUFFIX} under NLAC_LIBTORCH=${NLAC_LIBTORCH}.")
 endif()
 # The version is in version.py of a wheel and in build-version of the libtorch archive.
 if(EXISTS "${NLAC_TORCH_DIR}/version.py")
@@ -31,10 +34,9 @@ if(NOT nlac_torch_version VERSION_EQUAL 2.11.0)
 endif()
 
 function(nlac_import name)
+  nlac_library_file("${NLAC_TORCH_DIR}" ${name} file)
   add_library(${name} SHARED IMPORTED)
-  set_target_properties(${name} PROPERTIES
-    IMPORTED_LOCATION "${NLAC_TORCH_DIR}/lib/lib${name}.so"
-    IMPORTED_NO_SONAME FALSE)
+  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${file}" IMPORTED_NO_SONAME FALSE)
 endfunction()
 
 nlac_import(c10)
@@ -45,21 +47,12 @@ target_include_directories(nlac_torch SYSTEM INTERFACE
   "${NLAC_TORCH_DIR}/include" "${NLAC_TORCH_DIR}/include/torch/csrc/api/include")
 target_compile_definitions(nlac_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(nlac_torch INTERFACE torch_cpu c10)
-# The wheel's libraries find cudart and cupti by $ORIGIN rpaths; the linker needs the path.
-get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
-target_link_options(nlac_torch INTERFACE
-  "-Wl,-rpath-link,${NLAC_TORCH_DIR}/lib:${nlac_site}/nvidia/cu13/lib" "-Wl,--as-needed")
+nlac_link_torch(nlac_torch)
 
 # at::parallel_for is a template in torch's headers: without OpenMP it is a plain loop. The flag is for the compiler
 # only: an addon uses the OpenMP runtime that libtorch has loaded. A second runtime's threads would compete for the
 # cores.
-target_compile_options(nlac_torch INTERFACE -fopenmp)
-# A program must link a runtime: torch's if it has one.
+target_compile_options(nlac_torch INTERFACE "${nlac_openmp_options}")
+# A program must link a runtime.
 add_library(nlac_openmp INTERFACE)
-file(GLOB nlac_torch_gomp "${NLAC_TORCH_DIR}/lib/libgomp*.so*")
-if(nlac_torch_gomp)
-  list(GET nlac_torch_gomp 0 nlac_torch_gomp)
-  target_link_libraries(nlac_openmp INTERFACE "${nlac_torch_gomp}")
-else()
-  target_link_libraries(nlac_openmp INTERFACE gomp)
-endif()
+nlac_link_openmp(nlac_openmp)

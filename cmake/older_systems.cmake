@@ -4,6 +4,9 @@
 #   - the parts of libstdc++ that are newer are linked statically, as Red Hat's compilers for older systems do;
 #   - the rest of libstdc++ stays shared, because exceptions cross into libtorch.
 
+if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  message(FATAL_ERROR "NLAC_OLDER_SYSTEMS is for Linux.")
+endif()
 execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libstdc++.a
   OUTPUT_VARIABLE nlac_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(nlac_newer "${CMAKE_BINARY_DIR}/libstdcxx_newer.a")

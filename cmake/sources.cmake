@@ -132,6 +132,8 @@ set(nlac_test_io_sources
   native/test/core/io/json_test.cc
   native/test/core/io/mapped_file_test.cc
   native/test/core/io/mutation_test.cc
+  native/test/core/io/platform_portable_test.cc
+  native/test/core/io/platform_test.cc
   native/test/core/io/safetensors_test.cc
   native/test/core/io/tensor_entry_test.cc)
 set(nlac_test_replay_sources

@@ -10,6 +10,7 @@ const HELP = `usage: node scripts/build-native.mjs [options]
 
   --cuda            the CUDA build (build/cuda); default is the CPU build (build/cpu)
   --cuda-objects    only compile every CUDA kernel
+  --arch arm64      for 64-bit ARM (build/arm64), with Debian's cross compiler
   --tests           also the C++ unit tests
   --sanitize LIST   the torch-free tests with sanitizers, address,undefined or thread (build/sanitize-LIST)
   --fuzz            the libFuzzer targets, with clang (build/fuzz)
@@ -38,6 +39,17 @@ export function sanitizedBuild(sanitizers) {
   };
 }
 
+/** The directory of libtorch for 64-bit ARM, which is installed into the cache. */
+export async function torchForArm64(report) {
+  const { installWheels } = await importLib("native/install");
+  const { cachedLibtorch } = await importLib("native/libtorch");
+  const { pinnedWheels } = await importLib("native/torch-wheels");
+  const directory = `${cachedLibtorch()}-aarch64`;
+  const { torch: wheels } = pinnedWheels({ os: "linux", arch: "arm64" });
+  await installWheels({ wheels, directory, need: "compile", report });
+  return join(directory, "torch");
+}
+
 async function main() {
   const { values } = parseArgs({
     options: {
@@ -47,6 +59,7 @@ async function main() {
       sanitize: { type: "string" },
       fuzz: { type: "boolean" },
       "older-systems": { type: "boolean" },
+      arch: { type: "string", default: process.arch },
       target: { type: "string", multiple: true },
       jobs: { type: "string" },
       "copy-to": { type: "string" },
@@ -61,11 +74,17 @@ async function main() {
   const cuda = values.cuda || values["cuda-objects"];
   const plain = values.sanitize !== undefined || values.fuzz;
   const sanitized = values.sanitize === undefined ? undefined : sanitizedBuild(values.sanitize);
-  const name = values.fuzz ? "fuzz" : (sanitized?.name ?? (cuda ? "cuda" : "cpu"));
+  const cross = values.arch !== process.arch;
+  if (cross && (values.arch !== "arm64" || cuda || plain))
+    throw new Error("--arch is for arm64, without --cuda, --sanitize or --fuzz");
+  const name = values.fuzz ? "fuzz" : (sanitized?.name ?? (cuda ? "cuda" : cross ? "arm64" : "cpu"));
   const definitions = { ...sanitized?.definitions };
   if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
   // Compiling and linking for CUDA needs only the CPU part of torch; running needs all of it.
-  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu", headers: true }).torch;
+  if (cross) {
+    definitions.NLAC_LIBTORCH = await torchForArm64(stderrReporter());
+    definitions.CMAKE_TOOLCHAIN_FILE = join(root, "cmake", "aarch64-linux-gnu.cmake");
+  } else if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu", headers: true }).torch;
   if (cuda) definitions.NLAC_CUDA = "ON";
   if (!plain) definitions.NLAC_OLDER_SYSTEMS = values["older-systems"] ? "ON" : "OFF";
   if (values.tests) definitions.NLAC_TESTS = "ON";

@@ -9,12 +9,13 @@ import { parseArgs } from "node:util";
 import { importLib } from "./build-native.mjs";
 import { compareVersions, readElf } from "./elf.mjs";
 
-const HELP = `usage: node scripts/prebuild.mjs [--any-system] cpu|cuda…
+const HELP = `usage: node scripts/prebuild.mjs [--arch arm64] [--any-system] cpu|cuda…
 
 Builds the addon with prebuildify over CMake, strips it, and writes build.json: versions, the
 symbol versions that it needs, and checksums. Fails if it needs more than the oldest system
 that torch's own wheels support, has a run path or needs an unknown library.
 
+  --arch arm64   for 64-bit ARM, with Debian's cross compiler; cpu only
   --any-system   accept the symbol versions of this system's compiler; not for a release`;
 
 // manylinux_2_28, as torch's wheels.
@@ -68,11 +69,20 @@ export async function describe(target, variant) {
 async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { "any-system": { type: "boolean" }, help: { type: "boolean", short: "h" } },
+    options: {
+      arch: { type: "string", default: process.arch },
+      "any-system": { type: "boolean" },
+      help: { type: "boolean", short: "h" },
+    },
   });
   if (values.help || positionals.length === 0) return console.log(HELP);
   const { ADDON_FILES } = await importLib("native/load");
-  const platform = `${process.platform}-${process.arch}`;
+  const { arch } = values;
+  const platform = `${process.platform}-${arch}`;
+  if (process.platform !== "linux")
+    throw new Error("prebuilt binaries are for Linux; elsewhere `nlac setup` compiles");
+  const strip =
+    process.env.PREBUILD_STRIP_BIN ?? (arch === process.arch ? "strip" : "aarch64-linux-gnu-strip");
   for (const variant of positionals) {
     if (variant !== "cpu" && variant !== "cuda") throw new Error(`unknown variant ${variant}`);
     const scratch = join(root, "build", "prebuild");
@@ -80,15 +90,18 @@ async function main() {
     for (const directory of [scratch, target]) rmSync(directory, { recursive: true, force: true });
     mkdirSync(target, { recursive: true });
     const gyp = join(root, "scripts", "gyp-cmake.mjs");
-    const argv = ["--napi", "--strip", "--name", "nlac", "--out", scratch, "--node-gyp", gyp];
-    run(join(root, "node_modules", ".bin", "prebuildify"), argv, { ...process.env, NLAC_PREBUILD: variant });
+    const argv = ["--napi", "--strip", "--name", "nlac", "--out", scratch, "--node-gyp", gyp, "--arch", arch];
+    const env = {
+      ...process.env,
+      NLAC_PREBUILD: variant,
+      NLAC_PREBUILD_ARCH: arch,
+      PREBUILD_STRIP_BIN: strip,
+    };
+    run(join(root, "node_modules", ".bin", "prebuildify"), argv, env);
     // prebuildify takes one .node file; the other is copied.
     renameSync(join(scratch, "prebuilds", platform, "nlac.node"), join(target, "nlac.node"));
     copyFileSync(join(root, "build", "Release", "nlac_loader.node"), join(target, "nlac_loader.node"));
-    run(process.env.PREBUILD_STRIP_BIN ?? "strip", [
-      "--strip-all",
-      ...ADDON_FILES.map((name) => join(target, name)),
-    ]);
+    run(strip, ["--strip-all", ...ADDON_FILES.map((name) => join(target, name))]);
 
     const build = await describe(target, variant);
     for (const name of ADDON_FILES) {

@@ -20,8 +20,9 @@ import {
 } from "../native/libtorch.ts";
 import { findAddon, hasNvidiaDriver, threadCount, type Variant } from "../native/load.ts";
 import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
-import { thisMachine, whyUnfit } from "../native/prebuilt.ts";
+import { whyUnfit } from "../native/prebuilt.ts";
 import { probeAddon } from "../native/probe.ts";
+import { describeMachine, type Machine, thisMachine, whyUnsupported } from "../native/system.ts";
 
 export interface Check {
   name: string;
@@ -99,31 +100,29 @@ function checkNode(): Check {
       };
 }
 
-function checkSystem(): Check {
-  const { glibc } = thisMachine();
-  const detail = `${process.platform}-${process.arch}, ${glibc ? `glibc ${glibc}` : "no glibc"}`;
-  const [major = 0, minor = 0] = (glibc ?? "0.0").split(".").map(Number);
-  if (process.platform === "linux" && (major > 2 || minor >= 28))
-    return { name: "system", status: "ok", detail };
-  return {
-    ...{
-      name: "system",
-      status: "fault",
-      detail: `${detail}; libtorch needs Linux with glibc 2.28 or later`,
-    },
-    fix: "docker run -it node:22-bookworm",
-  };
+export function checkSystem(machine: Machine = thisMachine()): Check {
+  const detail = describeMachine(machine);
+  const unsupported = whyUnsupported(machine);
+  if (unsupported !== undefined)
+    return {
+      ...{ name: "system", status: "fault", detail: `${detail}; ${unsupported}` },
+      fix: "docker run -it node:22-bookworm",
+    };
+  if (machine.os === "darwin")
+    return { name: "system", status: "note", detail: `${detail}; nlac has not been tried on macOS yet` };
+  return { name: "system", status: "ok", detail };
 }
 
 function checkCpu(env: Env): Check {
   const features = cpuFeatures();
+  const none = process.arch === "arm64" ? "NEON" : "no AVX2";
   const model = cpus()[0]?.model ?? "unknown CPU";
   const shown = ["avx2", "avx512f", "avx512_bf16", "amx_bf16"].filter((feature) => features.has(feature));
   const threads = threadCount(env);
   return {
     name: "cpu",
     status: "ok",
-    detail: `${model}, ${cpus().length} processors, ${threads} threads per operation; ${shown.join(" ") || "no AVX2"}`,
+    detail: `${model}, ${cpus().length} processors, ${threads} threads per operation; ${shown.join(" ") || none}`,
   };
 }
 
@@ -192,7 +191,10 @@ function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: stri
   else
     checks.push({
       ...{ name: "openmp", status: "fault", detail: `two thread pools compete for the cores: ${detail}` },
-      fix: "unset LD_PRELOAD LD_LIBRARY_PATH",
+      fix:
+        process.platform === "darwin"
+          ? "unset DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH"
+          : "unset LD_PRELOAD LD_LIBRARY_PATH",
     });
   return checks;
 }

@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { residentMemory } from "../base/platform.ts";
 import { onDisk, readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
@@ -176,7 +177,8 @@ export class Schedule {
     this.#children.add(child);
     let peakBytes: number | null = null;
     const clock = setInterval(() => {
-      peakBytes = peakMemory(child.pid) ?? peakBytes;
+      const bytes = child.pid === undefined ? null : residentMemory(child.pid);
+      if (bytes !== null) peakBytes = Math.max(bytes, peakBytes ?? 0);
     }, 500);
     let output = "";
     child.stdout!.setEncoding("utf8").on("data", (text: string) => {
@@ -228,16 +230,6 @@ function fault(log: string, from: number): string | undefined {
     .toString("utf8");
   const line = text.split("\n").findLast((line) => line.startsWith("nlac: ERR_"));
   return line?.slice("nlac: ".length);
-}
-
-/** Peak resident memory of a process, bytes; null without /proc or if the process has ended. */
-function peakMemory(pid: number | undefined): number | null {
-  try {
-    const found = /^VmHWM:\s*(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"));
-    return found === null ? null : Number(found[1]) * 1024;
-  } catch {
-    return null;
-  }
 }
 
 /** The command of this program: compiled, or from TypeScript through jiti in tests. */

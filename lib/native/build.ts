@@ -2,9 +2,10 @@
 
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { availableParallelism, freemem } from "node:os";
+import { availableParallelism, freemem, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { type Platform, thisPlatform } from "../base/platform.ts";
 import { type Reporter, silent } from "../display/reporter.ts";
 import { withLock } from "../files/lock.ts";
 import { ADDON_FILES } from "./load.ts";
@@ -51,7 +52,8 @@ export async function buildNative(options: BuildOptions): Promise<string> {
       const started = Date.now();
       await run(["cmake", "-S", root, "-B", directory, "-G", generator, ...definitions], "configure");
       const jobs =
-        options.jobs ?? Math.max(1, Math.min(availableParallelism(), Math.floor(freemem() / BYTES_A_JOB)));
+        options.jobs ??
+        Math.max(1, Math.min(availableParallelism(), Math.floor(spareMemory() / BYTES_A_JOB)));
       const targets = options.targets?.length ? ["--target", ...options.targets] : [];
       await run(["cmake", "--build", directory, "--parallel", String(jobs), ...targets], "build");
       report.line(`Built ${options.name} in ${((Date.now() - started) / 1000).toFixed(0)} s (${directory}).`);
@@ -77,6 +79,11 @@ export function isStaleBuild(directory: string, root: string = packageRoot()): b
   if (!addons.every((file) => existsSync(file))) return true;
   const built = Math.max(...addons.map((file) => statSync(file).mtimeMs));
   return nativeSources.some((source) => newest(join(root, source)) > built);
+}
+
+/** Memory that a build may use, bytes. macOS counts the pages of its file cache as used. */
+function spareMemory({ os }: Platform = thisPlatform): number {
+  return os === "darwin" ? totalmem() / 2 : freemem();
 }
 
 export function findTools(env: Env = process.env): Tools {
@@ -105,8 +112,20 @@ export function requireTools(tools: Tools): void {
   );
 }
 
-/** A command that installs `programs` on this distribution. */
-export function installCommand(programs: readonly string[], osRelease = readOsRelease()): string {
+/** A command that installs `programs` on this distribution, or on macOS. */
+export function installCommand(
+  programs: readonly string[],
+  osRelease = readOsRelease(),
+  { os }: Platform = thisPlatform,
+): string {
+  if (os === "darwin") {
+    const others = programs.filter((program) => program !== "g++");
+    const commands = [
+      ...(others.length < programs.length ? ["xcode-select --install"] : []),
+      ...(others.length > 0 ? [`brew install ${others.join(" ")}`] : []),
+    ];
+    return commands.join(" && ");
+  }
   const like = `${/^ID=(.*)$/m.exec(osRelease)?.[1] ?? ""} ${/^ID_LIKE=(.*)$/m.exec(osRelease)?.[1] ?? ""}`;
   const named = (names: Record<string, string>) => programs.map((p) => names[p] ?? p).join(" ");
   if (/debian|ubuntu/.test(like)) return `apt-get install -y ${named({ ninja: "ninja-build" })}`;

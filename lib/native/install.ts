@@ -25,9 +25,10 @@ import { hashFile } from "../files/checksums.ts";
 import { withLock } from "../files/lock.ts";
 import { download, fetchText, redact } from "./download.ts";
 import { cacheRoot, type Env } from "./paths.ts";
+import { platformTags } from "./torch-wheels.ts";
 import { unzip } from "./unzip.ts";
 import { installWheelParts } from "./wheel-parts.ts";
-import { distInfo, WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
+import { distInfo, WHEEL_ABI, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
 
 const INSTALLERS = ["ranges", "pip", "uv", "https"] as const;
 export type Installer = (typeof INSTALLERS)[number];
@@ -187,15 +188,14 @@ async function fillWithTool(
     wheels.map((w) => `${w.name}==${w.version} --hash=sha256:${w.sha256}\n`).join(""),
   );
   const common = ["install", "--target", staging, "--no-deps", "--require-hashes", "--only-binary", ":all:"];
-  const arch = "x86_64";
+  const tags = platformTags(wheels);
   const own =
     way === "uv"
-      ? ["--python-version", WHEEL_PYTHON, "--python-platform", `${arch}-manylinux_2_${WHEEL_GLIBC_MINOR}`]
+      ? ["--python-version", WHEEL_PYTHON, "--python-platform", tags.uv]
       : [
           ...["--no-compile", "--no-cache-dir", "--disable-pip-version-check"],
           ...["--implementation", "cp", "--python-version", WHEEL_PYTHON, "--abi", WHEEL_ABI],
-          // pip needs every compatible platform tag listed.
-          ...manylinux(arch).flatMap((platform) => ["--platform", platform]),
+          ...tags.pip.flatMap((platform) => ["--platform", platform]),
         ];
   const quiet = process.stderr.isTTY ? [] : ["--quiet"];
   try {
@@ -209,15 +209,6 @@ async function fillWithTool(
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
-}
-
-function manylinux(arch: string): string[] {
-  const minors = Array.from({ length: WHEEL_GLIBC_MINOR - 4 }, (_, i) => WHEEL_GLIBC_MINOR - i);
-  return [
-    ...minors.map((minor) => `manylinux_2_${minor}_${arch}`),
-    `manylinux2014_${arch}`,
-    `manylinux2010_${arch}`,
-  ];
 }
 
 function runTool(argv: string[], env: Env): Promise<void> {

@@ -7,6 +7,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { libraryFile, type Platform, thisPlatform } from "../base/platform.ts";
 import { cacheRoot, type Env, packageRoot } from "./paths.ts";
 
 export const TORCH_VERSION = "2.11.0";
@@ -41,6 +42,8 @@ export interface FindOptions {
   variant?: "cpu" | "cuda";
   /** Also require torch's C++ headers, to compile the addon. Default false. */
   headers?: boolean;
+  /** Default: this one. */
+  platform?: Platform;
   /** Returns the site-packages directories of `python3`; for tests. */
   pythonSites?: () => string[];
 }
@@ -57,16 +60,16 @@ export function cachedLibtorch(env: Env = process.env): string {
 /** Searches all places. Throws only if a place that the user named is unusable. */
 export function findLibtorch(options: FindOptions = {}): Search {
   const env = options.env ?? process.env;
-  const { variant = "cpu", headers = false } = options;
+  const { variant = "cpu", headers = false, platform = thisPlatform } = options;
   const rejected: Rejected[] = [];
   const consider = (source: string, path: string): Libtorch | undefined => {
-    const result = inspectLibtorch(source, path, variant, headers);
+    const result = inspectLibtorch(source, path, variant, headers, platform);
     if ("preload" in result) return result;
     rejected.push(result);
     return undefined;
   };
   const named = (source: string, path: string): Libtorch => {
-    const result = inspectLibtorch(source, path, variant, headers);
+    const result = inspectLibtorch(source, path, variant, headers, platform);
     if ("preload" in result) return result;
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
     throw new NlacError(code, `${source} names ${path}, which cannot be used: it ${result.reason}.`);
@@ -139,12 +142,12 @@ export function inspectLibtorch(
   path: string,
   variant: "cpu" | "cuda",
   headers: boolean,
+  platform: Platform = thisPlatform,
 ): Libtorch | (Rejected & { version?: string }) {
-  const torch = [join(path, "torch"), path].find((directory) =>
-    existsSync(join(directory, "lib", "libtorch_cpu.so")),
-  );
+  const cpu = libraryFile("torch_cpu", platform);
+  const torch = [join(path, "torch"), path].find((directory) => existsSync(join(directory, "lib", cpu)));
   if (torch === undefined) {
-    const reason = existsSync(path) ? "has no torch/lib/libtorch_cpu.so" : "does not exist";
+    const reason = existsSync(path) ? `has no torch/lib/${cpu}` : "does not exist";
     return { source, path, reason };
   }
   const stamp = readVersion(torch);
@@ -167,7 +170,7 @@ export function inspectLibtorch(
   }
   const own = variant === "cuda" ? ["c10", "torch_cpu", "c10_cuda", "torch_cuda"] : ["c10", "torch_cpu"];
   for (const name of own) {
-    const file = join(lib, `lib${name}.so`);
+    const file = join(lib, libraryFile(name, platform));
     if (!existsSync(file)) {
       const built = name.includes("cuda") && !cuda ? " (it is a CPU build)" : "";
       return { source, path, reason: `lacks ${file.slice(site.length + 1)}${built}` };

@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { physicalCores, platformName, textOf } from "../base/platform.ts";
 import type { Addon } from "./addon.ts";
 import { findLibtorch, type Libtorch, requireLibtorch } from "./libtorch.ts";
 import { buildRoot, type Env, packageRoot } from "./paths.ts";
@@ -53,7 +54,7 @@ export function findAddon(
 ): Installation | undefined {
   const directory = [
     join(buildRoot(root, env), variant),
-    join(root, "prebuilds", `${process.platform}-${process.arch}`, variant),
+    join(root, "prebuilds", platformName(), variant),
   ].find((place) => ADDON_FILES.every((name) => existsSync(join(place, name))));
   return directory === undefined ? undefined : { variant, directory };
 }
@@ -85,10 +86,10 @@ export function threadCount(env: Env = process.env): number {
   return Math.max(1, Math.min(availableParallelism(), cpuQuota(), physicalCores()));
 }
 
-/** The OpenMP runtimes in this process. More than one means competing thread pools. */
-export function openmpRuntimes(maps: string = readFileSync("/proc/self/maps", "utf8")): string[] {
-  const files = maps.match(/\/\S*\/lib(?:gomp|iomp5|omp)(?:-\w+)?\.so[.\d]*/g) ?? [];
-  return [...new Set(files)];
+/** The OpenMP runtimes among the libraries of a process. More than one means competing thread pools. */
+export function openmpRuntimes(libraries: readonly string[]): string[] {
+  const isOpenmp = (file: string) => /\/lib(?:gomp|iomp5|omp)(?:-\w+)?\.(?:so[.\d]*|dylib)$/.test(file);
+  return [...new Set(libraries.filter(isOpenmp))];
 }
 
 function open(asked: Variant): NonNullable<typeof loaded> {
@@ -205,29 +206,8 @@ export function hasNvidiaDriver(): boolean {
 
 /** The cgroup's CPU quota in whole cores, or Infinity. */
 function cpuQuota(): number {
-  const read = (file: string) => {
-    try {
-      return readFileSync(file, "utf8").trim();
-    } catch {
-      return undefined;
-    }
-  };
-  const v2 = read("/sys/fs/cgroup/cpu.max")?.split(" ");
-  const quota = Number(v2 ? v2[0] : read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  const period = Number(v2 ? v2[1] : read("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  const v2 = textOf("/sys/fs/cgroup/cpu.max")?.trim().split(" ");
+  const quota = Number(v2 ? v2[0] : textOf("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
+  const period = Number(v2 ? v2[1] : textOf("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
   return quota > 0 && period > 0 ? Math.ceil(quota / period) : Number.POSITIVE_INFINITY;
-}
-
-/** Physical cores of the machine; Infinity if /proc does not list them. */
-function physicalCores(): number {
-  try {
-    const cores = new Set<string>();
-    for (const block of readFileSync("/proc/cpuinfo", "utf8").split("\n\n")) {
-      const core = /^core id\s*:\s*(\d+)/m.exec(block)?.[1];
-      if (core !== undefined) cores.add(`${/^physical id\s*:\s*(\d+)/m.exec(block)?.[1]}:${core}`);
-    }
-    return cores.size || Number.POSITIVE_INFINITY;
-  } catch {
-    return Number.POSITIVE_INFINITY;
-  }
 }

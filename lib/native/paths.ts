@@ -5,6 +5,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
+import { platformName } from "../base/platform.ts";
 import { version } from "../base/version.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
@@ -32,7 +33,7 @@ export const nativeSources = [
  */
 export function buildRoot(root: string = packageRoot(), env: Env = process.env): string {
   if (!root.split(sep).includes("node_modules")) return join(root, "build");
-  const name = `${version}-${sourceDigest(root)}-${process.platform}-${process.arch}`;
+  const name = `${version}-${sourceDigest(root)}-${platformName()}`;
   return join(cacheRoot(env), "builds", name);
 }
 

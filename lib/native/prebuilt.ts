@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { version } from "../base/version.ts";
 import { TORCH_VERSION } from "./libtorch.ts";
+import { isOlder, type Machine, thisMachine } from "./system.ts";
 
 const buildSchema = z.object({
   nlac: z.string(),
@@ -20,12 +21,6 @@ const buildSchema = z.object({
   /** SHA-256 of each file. */
   files: z.record(z.string(), z.string()),
 });
-
-export interface Machine {
-  nodeApi: number;
-  /** Undefined if this is not a glibc system. */
-  glibc: string | undefined;
-}
 
 /**
  * Why a prebuilt addon cannot be used on this machine; undefined if nothing is wrong, or if the
@@ -51,12 +46,6 @@ export function whyUnfit(directory: string, machine: Machine = thisMachine()): s
   return undefined;
 }
 
-/** The C library and Node-API of this process. */
-export function thisMachine(): Machine {
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  return { nodeApi: Number(process.versions.napi), glibc: report?.header?.glibcVersionRuntime };
-}
-
 function sha256(path: string): string {
   return createHash("sha256").update(readFileSync(path)).digest("hex");
 }
@@ -67,10 +56,4 @@ function parse(text: string): z.infer<typeof buildSchema> | undefined {
   } catch {
     return undefined;
   }
-}
-
-function isOlder(a: string, b: string): boolean {
-  const [x, y] = [a, b].map((text) => text.split(".").map(Number));
-  const at = x!.findIndex((part, i) => part !== (y![i] ?? 0));
-  return at < 0 ? x!.length < y!.length : x![at]! < (y![at] ?? 0);
 }

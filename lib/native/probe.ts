@@ -14,8 +14,11 @@ const SCRIPT = `
 const [loader, addon, ...paths] = process.argv.slice(1);
 require(loader).load(paths);
 const { torchVersion, cudaAvailable, instructionSet } = require(addon);
-const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8");
-console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), instructionSet: instructionSet(), maps }));`;
+process.report.excludeNetwork = true; // it would look up host names
+const { sharedObjects } = process.report.getReport();
+console.log(
+  JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), instructionSet: instructionSet(), sharedObjects }),
+);`;
 
 export function probeAddon(installation: Installation, libtorch: Libtorch): Probe {
   const files = ["nlac_loader.node", "nlac.node"].map((name) => join(installation.directory, name));
@@ -28,8 +31,9 @@ export function probeAddon(installation: Installation, libtorch: Libtorch): Prob
     const said = run.stderr.split("\n").find((line) => /Error/.test(line)) ?? run.stderr.trim().slice(-300);
     return { loads: false, reason: run.signal ? `ended by ${run.signal}` : said };
   }
-  const { maps, ...found } = JSON.parse(run.stdout) as Omit<Probe & { loads: true }, "loads" | "openmp"> & {
-    maps: string;
-  };
-  return { loads: true, ...found, openmp: openmpRuntimes(maps) };
+  const { sharedObjects, ...found } = JSON.parse(run.stdout) as Omit<
+    Probe & { loads: true },
+    "loads" | "openmp"
+  > & { sharedObjects: string[] };
+  return { loads: true, ...found, openmp: openmpRuntimes(sharedObjects) };
 }

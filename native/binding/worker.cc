@@ -3,9 +3,8 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "binding/addon_data.h"
+#include "core/platform.h"
 
 namespace nlac::binding {
 namespace {
@@ -154,13 +153,13 @@ void Worker::shutdown() {
 
 void Worker::cleanup(void* worker) { static_cast<Worker*>(worker)->shared_from_this()->shutdown(); }
 
-void Worker::guard_exit() {
+void Worker::guard_exit(int status) {
   // Handlers run last in, first out: registered this late, it comes before every destructor.
-  on_exit(
-      [](int status, void*) {
-        if (running_threads.load() > 0) _exit(status);
+  platform::at_exit(
+      [](int final) {
+        if (running_threads.load() > 0) _exit(final);
       },
-      nullptr);
+      status);
 }
 
 void set_threads(int count) {

@@ -14,10 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+#include "core/platform.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define NLAC_X86_VARIANTS
@@ -47,13 +44,11 @@ enum class InstructionSet { baseline, avx2, avx512, avx512_bf16, amx_bf16 };
 inline constexpr std::array instruction_set_names{"baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
 inline const char* name_of(InstructionSet set) { return instruction_set_names[static_cast<size_t>(set)]; }
 
-// Whether the processor has matrix tiles for bfloat16 (AMX) and Linux lets this process use them:
-// it has to be asked once, because the tiles are 8 KiB of state per thread.
+// Whether the processor has matrix tiles for bfloat16 (AMX) and the kernel lets this process use
+// them: it has to be asked once, because the tiles are 8 KiB of state per thread.
 inline bool has_tiles() {
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
-  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && platform::permit_tiles();
 #else
   return false;
 #endif

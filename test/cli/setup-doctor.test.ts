@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { cpuFeatures, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
+import { checkSystem, cpuFeatures, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
 import { main } from "../../lib/cli/main.ts";
 import { installCommand } from "../../lib/native/build.ts";
 import { fakeTorch, temporaryDirectory, write } from "../support/files-and-servers.ts";
@@ -80,6 +80,31 @@ describe("diagnose", () => {
       "dnf install -y cmake ninja-build gcc-c++",
     );
     expect(installCommand(missing, "ID=arch\n")).toBe("pacman -S --noconfirm cmake ninja gcc");
+    const mac = { os: "darwin", arch: "arm64" };
+    expect(installCommand(missing, "", mac)).toBe("xcode-select --install && brew install cmake ninja");
+    expect(installCommand(["ninja"], "", mac)).toBe("brew install ninja");
+    expect(installCommand(["g++"], "", mac)).toBe("xcode-select --install");
+  });
+
+  it.each([
+    [{}, "ok", "linux-x64, glibc 2.28"],
+    [{ release: "6.6.87-microsoft-standard-WSL2" }, "ok", "linux-x64, glibc 2.28, WSL"],
+    [{ glibc: "2.27" }, "fault", "linux-x64, glibc 2.27; libtorch needs Linux with glibc 2.28 or later"],
+    [{ glibc: undefined }, "fault", "linux-x64, no glibc; libtorch needs Linux with glibc 2.28 or later"],
+    [
+      { os: "darwin", arch: "arm64", release: "23.1.0" },
+      "note",
+      "darwin-arm64, Darwin 23.1.0; nlac has not been",
+    ],
+    [{ os: "darwin", arch: "arm64", release: "19.6.0" }, "fault", "libtorch needs macOS 11 or later"],
+    [{ os: "darwin", release: "23.1.0" }, "fault", "libtorch needs an Apple processor"],
+    [{ os: "win32" }, "fault", "libtorch needs Linux, macOS or Windows with WSL2"],
+  ])("says of %j that libtorch loads or not", (machine, status, detail) => {
+    const usual = { os: "linux", arch: "x64", nodeApi: 9, glibc: "2.28", release: "6.1.0" };
+    expect(checkSystem({ ...usual, ...machine })).toMatchObject({
+      status,
+      detail: expect.stringContaining(detail),
+    });
   });
 });
 

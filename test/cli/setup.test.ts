@@ -27,12 +27,12 @@ function wheels(version = "2.11.0+cu130") {
   ];
   const compiler = [fakeWheel("nvidia-cuda-nvcc", "13.0.88", [member("nvidia/cu13/bin/nvcc")])];
   const gpu = fakeTorchFiles(false, true).filter((file) => !fakeTorchFiles(false, false).includes(file));
-  return { torch, compiler, run: [fakeWheel("nvidia-cublas", "13.1.0.3", gpu.map(member))] };
+  return { torch, cuda: { compiler, run: [fakeWheel("nvidia-cublas", "13.1.0.3", gpu.map(member))] } };
 }
 
 async function place(offered = wheels()) {
   const root = temporaryDirectory();
-  const server = await serve(index(Object.values(offered).flat()));
+  const server = await serve(index([...offered.torch, ...offered.cuda.compiler, ...offered.cuda.run]));
   const report = recorder();
   const cache = join(root, "cache/nlac/libtorch/2.11.0");
   const options = {
@@ -81,6 +81,28 @@ describe("setup", () => {
     const whole = await setup({ ...compile, variant: "cuda" });
     expect(whole.installed).toEqual(["nvidia-cublas 13.1.0.3"]);
     expect(existsSync(join(cache, "torch/lib/libtorch_cuda.so"))).toBe(true);
+  });
+
+  it("installs what is pinned for the platform, and says where nothing is", async () => {
+    const { root, report, options } = await place();
+    const { wheels: _, ...pinned } = options;
+    const dry = { ...pinned, root: join(root, "none"), dryRun: true };
+    const mac = await setup({ ...dry, platform: { os: "darwin", arch: "arm64" } });
+    expect(mac.installed).toEqual(["torch 2.11.0"]);
+    expect(mac.bytes).toBeLessThan(60e6);
+    const searched = report.lines.find((line) => line.includes("Searched:"));
+    expect(searched).toContain("the cache");
+    const arm = await setup({ ...dry, platform: { os: "linux", arch: "arm64" } });
+    expect(arm.installed).toHaveLength(3);
+    const refused = (platform: { os: string; arch: string }, variant: "cpu" | "cuda") =>
+      expectFailure(
+        setup({ ...dry, platform, variant }),
+        "ERR_LIBTORCH_NOT_FOUND",
+        /No wheels.* are pinned for/,
+      );
+    await refused({ os: "darwin", arch: "x64" }, "cpu");
+    await refused({ os: "darwin", arch: "arm64" }, "cuda");
+    await refused({ os: "linux", arch: "arm64" }, "cuda");
   });
 
   it("fetches no CUDA compiler if the CUDA addon is there", async () => {

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { type InstallOptions, indexUrl, installWheels, missingWheels } from "../../lib/native/install.ts";
+import { platformTags } from "../../lib/native/torch-wheels.ts";
 import {
   expectFailure,
   type FakeWheel,
@@ -159,7 +160,7 @@ cat "$2" > ${root}/requirements
     const path = `${join(root, "bin")}:/usr/bin:/bin`;
     await installWheels({ ...options, installers: ["pip"], env: { ...env, PATH: path }, wheels: [torch] });
     const given = readFileSync(join(root, "arguments"), "utf8").split("\n");
-    for (const argument of ["--no-deps", "--require-hashes", "manylinux_2_28_x86_64", "cp311"])
+    for (const argument of ["--no-deps", "--require-hashes", ...platformTags([torch]).pip, "cp311"])
       expect(given).toContain(argument);
     expect(readFileSync(join(root, "requirements"), "utf8")).toBe(
       `torch==2.11.0 --hash=sha256:${torch.sha256}\n`,

@@ -104,6 +104,21 @@ describe("rejected installations", () => {
     expect(nowhere).toThrow(expect.objectContaining({ code: "ERR_LIBTORCH_NOT_FOUND" }));
   });
 
+  it("looks for the names that macOS gives libraries", () => {
+    const { root, env, ...options } = places();
+    const platform = { os: "darwin", arch: "arm64" };
+    const site = join(root, "python");
+    fakeTorch(site, { version: "2.11.0", cuda: null, runtime: false });
+    const { rejected } = findLibtorch({ ...options, env, platform });
+    expect(rejected.find(({ path }) => path === site)?.reason).toBe("has no torch/lib/libtorch_cpu.dylib");
+    for (const name of ["libc10.dylib", "libtorch_cpu.dylib"]) write(join(site, "torch/lib", name));
+    const { found } = findLibtorch({ ...options, env, platform });
+    expect(found?.preload).toEqual([
+      join(site, "torch/lib/libc10.dylib"),
+      join(site, "torch/lib/libtorch_cpu.dylib"),
+    ]);
+  });
+
   it("needs no CUDA runtime beside a CPU build", () => {
     const { root, env, ...options } = places();
     fakeTorch(join(root, "python"), { version: "2.11.0+cpu", cuda: null, runtime: false });

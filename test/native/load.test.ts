@@ -115,11 +115,11 @@ describe("devices and threads", () => {
   });
 
   it("tells OpenMP runtimes apart by their files", () => {
-    const line = (path: string) => `7f00-7f01 r-xp 00000000 08:01 1 ${path}\n`;
     const torch = "/site/torch/lib/libgomp.so.1";
-    expect(openmpRuntimes(line(torch) + line(torch) + line("/usr/lib/libgompx.so"))).toEqual([torch]);
-    expect(openmpRuntimes(line(torch) + line("/opt/lib/libiomp5.so"))).toHaveLength(2);
-    expect(openmpRuntimes(line("/a/libgomp-a34b3233.so.1"))).toEqual(["/a/libgomp-a34b3233.so.1"]);
-    expect(openmpRuntimes("")).toEqual([]);
+    expect(openmpRuntimes([torch, torch, "/usr/lib/libgompx.so", "/usr/lib/libc.so.6"])).toEqual([torch]);
+    expect(openmpRuntimes([torch, "/opt/lib/libiomp5.so"])).toHaveLength(2);
+    for (const file of ["/a/libgomp-a34b3233.so.1", "/site/torch/lib/libomp.dylib", "/opt/my libs/libomp.so"])
+      expect(openmpRuntimes([file])).toEqual([file]);
+    expect(openmpRuntimes([])).toEqual([]);
   });
 });

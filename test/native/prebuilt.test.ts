@@ -6,7 +6,8 @@ import { describe, expect, it } from "vitest";
 import { version } from "../../lib/base/version.ts";
 import { TORCH_VERSION } from "../../lib/native/libtorch.ts";
 import { packageRoot } from "../../lib/native/paths.ts";
-import { thisMachine, whyUnfit } from "../../lib/native/prebuilt.ts";
+import { whyUnfit } from "../../lib/native/prebuilt.ts";
+import { thisMachine } from "../../lib/native/system.ts";
 import { sha256, temporaryDirectory, write } from "../support/files-and-servers.ts";
 
 const scripts = (name: string) => import(fileURLToPath(new URL(`../../scripts/${name}`, import.meta.url)));
@@ -26,7 +27,7 @@ function prebuilt(changes: Record<string, unknown> = {}): string {
 }
 
 describe("whyUnfit", () => {
-  const machine = { nodeApi: 9, glibc: "2.28" };
+  const machine = { os: "linux", arch: "x64", nodeApi: 9, glibc: "2.28", release: "6.1.0" };
 
   it("accepts what fits, and a directory that was compiled here", () => {
     expect(whyUnfit(prebuilt(), machine)).toBeUndefined();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "core/cpu/shares.h"
 #include "core/cpu/variants.h"

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/io/safetensors.h"
+#include "core/platform.h"
 
 namespace nlac {
 
@@ -38,7 +39,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  NLAC_REQUIRE(::fsync(fd_) == 0, "ERR_IO", beside_, ": cannot be synced: ", std::strerror(errno));
+  NLAC_REQUIRE(platform::flush_to_disk(fd_) == 0, "ERR_IO", beside_, ": cannot be synced: ", std::strerror(errno));
   const int closed = ::close(fd_);
   fd_ = -1;
   NLAC_REQUIRE(closed == 0, "ERR_IO", beside_, ": cannot be closed: ", std::strerror(errno));
@@ -51,7 +52,7 @@ void AtomicFile::commit() {
   if (directory.empty()) directory = ".";
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   NLAC_REQUIRE(fd >= 0, "ERR_IO", directory, ": cannot be opened: ", std::strerror(errno));
-  const int synced = ::fsync(fd);
+  const int synced = platform::flush_to_disk(fd);
   const int reason = errno;
   ::close(fd);
   // Some file systems know no directory sync and answer EINVAL.

@@ -1,6 +1,6 @@
 // Reads the metadata of a GGUF file.
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <locale>
 #include <optional>
 #include <sstream>
@@ -94,13 +94,16 @@ class GgufReader {
   static double shortest(double number) {
     const auto narrow = static_cast<float>(number);
     if (static_cast<double>(narrow) != number) return number;
-    char text[32];
-    const auto end = std::to_chars(text, text + sizeof text, narrow).ptr;
-    // libc++ has no std::from_chars for floating point.
-    std::istringstream decimal(std::string(text, end));
-    decimal.imbue(std::locale::classic());
-    double value = number;
-    return decimal >> value ? value : number;
+    // Streams, because std::to_chars and std::from_chars for floating point need macOS 13.3 and LLVM 20.
+    for (int digits = 1; digits <= std::numeric_limits<float>::max_digits10; ++digits) {
+      std::stringstream decimal;
+      decimal.imbue(std::locale::classic());
+      decimal.precision(digits);
+      decimal << narrow;
+      double value = 0;
+      if (decimal >> value && static_cast<float>(value) == narrow) return value;
+    }
+    return number;  // not finite
   }
 
   const GgufMetadata& metadata_;

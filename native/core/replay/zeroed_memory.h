@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/platform.h"
 
 namespace nlac {
 
@@ -24,9 +25,7 @@ class ZeroedMemory {
         ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     NLAC_REQUIRE(memory != MAP_FAILED, "ERR_OUT_OF_MEMORY", "cannot reserve ", bytes(), " bytes");
     data_ = static_cast<T*>(memory);
-#ifdef MADV_HUGEPAGE
-    if (bytes() >= size_t{2} << 20) ::madvise(memory, bytes(), MADV_HUGEPAGE);  // a wish, not a need
-#endif
+    if (bytes() >= size_t{2} << 20) platform::prefer_huge_pages(memory, bytes());
   }
   ~ZeroedMemory() {
     if (data_ != nullptr) ::munmap(data_, bytes());

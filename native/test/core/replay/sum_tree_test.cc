@@ -447,10 +447,16 @@ TEST_CASE("a truncated or altered file is rejected") {
 }
 
 TEST_CASE("the largest tree uses memory only for the parts in use") {
-  const auto resident = [] {
-    long pages = 0, skipped = 0;
+  const auto resident = []() -> int64_t {
+#ifdef __linux__
+    int64_t pages = 0, skipped = 0;
     std::ifstream("/proc/self/statm") >> skipped >> pages;
     return pages * ::sysconf(_SC_PAGESIZE);
+#else
+    struct rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // the peak, in bytes on macOS
+#endif
   };
   const auto before = resident();
   SumTree tree(TreeOptions{int64_t{1} << 27, 0.1, 0.5, 0});

@@ -146,8 +146,8 @@ export class SharedLearner implements LanguageModel, ServedModel {
     return this.#learner.encode(text);
   }
 
-  decode(ids: readonly number[]): string {
-    return this.#learner.decode(ids);
+  decode(...options: Parameters<LanguageModel["decode"]>): string {
+    return this.#learner.decode(...options);
   }
 
   conversation(...options: Parameters<LanguageModel["conversation"]>) {

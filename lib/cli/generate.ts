@@ -2,6 +2,7 @@
 
 import type { Command } from "commander";
 import type { Message } from "../contract/environment.ts";
+import { TextStream } from "../tokens/text-stream.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 
@@ -43,8 +44,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
     const messages: Message[] = [];
     if (flags.system !== undefined) messages.push({ role: "system", content: flags.system });
     messages.push({ role: "user", content: prompt });
-    const written: number[] = [];
-    let shown = "";
+    const pieces = new TextStream(learner.tokenizer!, []);
     const [generation] = await learner.generate(
       [
         {
@@ -59,12 +59,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
       {
         onToken: (_, token) => {
           if (flags.json) return;
-          written.push(token);
-          const text = learner.tokenizer!.decode(written, { skipSpecial: true });
-          // A character may be split over several tokens: print only complete ones.
-          if (!text.startsWith(shown) || text.endsWith("\ufffd")) return;
-          process.stdout.write(text.slice(shown.length));
-          shown = text;
+          process.stdout.write(pieces.add(token));
         },
       },
     );
@@ -73,7 +68,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
       console.log(JSON.stringify({ ...rest, logProbs: Array.from(logProbs) }));
     } else {
       const text = generation!.text;
-      process.stdout.write(text.startsWith(shown) ? `${text.slice(shown.length)}\n` : "\n");
+      process.stdout.write(`${text.slice(pieces.sent.length)}\n`);
     }
   } finally {
     await learner.dispose();

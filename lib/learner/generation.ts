@@ -229,9 +229,11 @@ export class Generator {
     const tokens = Array.from(result.tokens);
     const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
     const written = stopped ? tokens.slice(0, -1) : tokens;
-    let text = this.#owner.tokenizer?.decode(written, { skipSpecial: true }) ?? "";
+    const { tokenizer } = this.#owner;
+    let text = tokenizer?.decode(written, { skipSpecial: true, continues: true }) ?? "";
     const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
     if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
+    text = tokenizer?.withoutFirstSpace(text) ?? text;
     return {
       tokens,
       logProbs: result.logProbs,

@@ -5,7 +5,7 @@ import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { ModelInfo } from "../native/addon.ts";
 import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
 import { ChatTemplate, type RenderOptions } from "../tokens/template.ts";
-import type { Tokenizer } from "../tokens/tokenizer.ts";
+import type { DecodeOptions, Tokenizer } from "../tokens/tokenizer.ts";
 
 export abstract class ModelText {
   /** Architecture and size of the model. */
@@ -45,8 +45,8 @@ export abstract class ModelText {
   }
 
   /** The text of ids, control tokens included. Throws ERR_TOKENIZER. */
-  decode(ids: readonly number[]): string {
-    return this.needTokenizer().decode(ids);
+  decode(ids: readonly number[], options: Pick<DecodeOptions, "continues"> = {}): string {
+    return this.needTokenizer().decode(ids, options);
   }
 
   /**

@@ -7,6 +7,7 @@ import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { AdamWOptions, Divergence, PreferenceLossOptions, StepResult, Support } from "../ops/options.ts";
 import type { Tensor } from "../ops/tensor.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { DecodeOptions } from "../tokens/tokenizer.ts";
 import type { Grammar } from "./grammar.ts";
 
 export type {
@@ -188,7 +189,7 @@ export interface ActionGenerator {
 
 export interface LanguageModel {
   encode(text: string): number[];
-  decode(ids: readonly number[]): string;
+  decode(ids: readonly number[], options?: Pick<DecodeOptions, "continues">): string;
   /** Opens a conversation with the model's chat template. */
   conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation;
   /** Restores a conversation from `toJSON`. */

@@ -101,8 +101,8 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   encode(text: string): number[] {
     return this.own.encode(text);
   }
-  decode(ids: readonly number[]): string {
-    return this.own.decode(ids);
+  decode(...options: Parameters<Learner["decode"]>): string {
+    return this.own.decode(...options);
   }
   conversation(messages: readonly Message[], options: { tools?: readonly ToolSchema[] } = {}): Conversation {
     return this.own.conversation(messages, options);

@@ -78,7 +78,7 @@ function tokenLogProbs({ tokenizer }: ServedModel, generation: Generation) {
   const { tokens, logProbs } = generation;
   const told = ([id, logprob]: TokenLogProb) => {
     const bytes = [...tokenizer!.bytesOf(id)];
-    return { token: tokenizer!.decode([id]), logprob, bytes };
+    return { token: tokenizer!.decode([id], { continues: true }), logprob, bytes };
   };
   return lazy(tokens, (id, i) => ({
     ...told([id, logProbs[i]!]),
@@ -106,7 +106,7 @@ function topAt({ tokens, topTokens, topLogProbs }: Generation, i: number): Token
 /** The name of a token: its text, or its bytes if it is part of a character. */
 function nameOf({ tokenizer }: ServedModel, id: number): string {
   const bytes = tokenizer!.bytesOf(id);
-  if (isUtf8(bytes)) return tokenizer!.decode([id]);
+  if (isUtf8(bytes)) return tokenizer!.decode([id], { continues: true });
   return `bytes:${Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("")}`;
 }
 

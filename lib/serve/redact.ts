@@ -88,9 +88,9 @@ function endOfRun(ids: readonly number[], start: number, stop: number, { special
 
 function redactRun(ids: number[], redact: Redact, tokenizer: Tokenizer): number[] {
   if (tokenizer.specialIds.has(ids[0]!)) return ids;
-  const text = tokenizer.decode(ids);
+  const text = tokenizer.decode(ids, { continues: true });
   const redacted = redact(text);
-  return redacted === text ? ids : tokenizer.encode(redacted);
+  return redacted === text ? ids : tokenizer.encode(redacted, { continues: true });
 }
 
 function unscored(tokens: number[]): { tokens: number[]; logProbs: string } {

@@ -3,6 +3,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
+import { TextStream } from "../tokens/text-stream.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { jsonInSlices } from "./json-response.ts";
 import { asRequestError, type ChatRequest, type CompletionRequest, RequestError } from "./protocol.ts";
@@ -77,47 +78,4 @@ export async function streamTexts<T>(
     if (request.stream_options?.include_usage) await sendEvent(parts.usage(written));
     await send("[DONE]");
   });
-}
-
-/** Splits a completion into final pieces: whole characters, and nothing that may yet be cut off. */
-export class TextStream {
-  readonly #tokenizer: Tokenizer;
-  readonly #stop: readonly string[];
-  /** Holds the bytes of an incomplete character. */
-  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  /** Decoded text that may be the start of a stop string. */
-  #held = "";
-  #ended = false;
-  /** All text that was returned: a prefix of the generation's text. */
-  sent = "";
-
-  constructor(tokenizer: Tokenizer, stop: readonly string[]) {
-    this.#tokenizer = tokenizer;
-    this.#stop = stop;
-  }
-
-  /** The text that can be sent after another token; may be empty. */
-  add(token: number): string {
-    const { specialIds, eosTokenIds } = this.#tokenizer;
-    if (this.#ended || specialIds.has(token) || eosTokenIds.includes(token)) return "";
-    this.#held += this.#decoder.decode(this.#tokenizer.bytesOf(token), { stream: true });
-    if (this.#stop.some((stop) => this.#held.includes(stop))) {
-      this.#ended = true; // the rest is sent at the end, correctly cut
-      return "";
-    }
-    const safe = this.#held.length - this.#possibleStop();
-    const piece = this.#held.slice(0, safe);
-    this.#held = this.#held.slice(safe);
-    this.sent += piece;
-    return piece;
-  }
-
-  /** Length of the longest suffix of the held text that starts a stop string. */
-  #possibleStop(): number {
-    let longest = 0;
-    for (const stop of this.#stop)
-      for (let length = Math.min(stop.length - 1, this.#held.length); length > longest; length--)
-        if (this.#held.endsWith(stop.slice(0, length))) longest = length;
-    return longest;
-  }
 }

@@ -1,9 +1,9 @@
 /**
- * Finds added tokens, such as `<|im_end|>`, in text. Only trusted text is searched: a token is
- * found if all of its characters come from a chat template or from the caller's own text.
+ * Finds added tokens, such as `<|im_end|>`, in text. A token is found if all of its characters come
+ * from a chat template or from the caller's own text; whitespace is found in any text.
  */
 
-import type { AddedToken } from "./format.ts";
+import { type AddedToken, isPlain } from "./format.ts";
 
 /** A part of a text, by its origin. */
 export interface TextPiece {
@@ -15,6 +15,8 @@ export interface TextPiece {
 interface Node {
   readonly next: Map<number, Node>;
   token?: AddedToken;
+  /** Whether it is found in any text. */
+  plain?: boolean;
 }
 
 /** A token in a text; `[start, end)` in UTF-16 units. */
@@ -26,11 +28,14 @@ interface Match {
 
 /** Finds the leftmost token first, and the longest of several. */
 export class AddedTokenMatcher {
-  readonly empty: boolean;
+  readonly #empty: boolean;
+  /** Whether tokens of whitespace are among them. */
+  readonly #plain: boolean;
   readonly #root: Node = { next: new Map() };
 
   constructor(tokens: readonly AddedToken[]) {
-    this.empty = tokens.length === 0;
+    this.#empty = tokens.length === 0;
+    this.#plain = tokens.some(isPlain);
     for (const token of tokens) {
       let node = this.#root;
       for (let i = 0; i < token.content.length; i++) {
@@ -43,16 +48,37 @@ export class AddedTokenMatcher {
         node = next;
       }
       node.token = token;
+      node.plain = isPlain(token);
     }
   }
 
-  *find(text: string): Generator<Match> {
+  /** Whether tokens may be found in text of these origins. */
+  findsIn(pieces: readonly TextPiece[]): boolean {
+    return !this.#empty && (this.#plain || pieces.some(({ trusted }) => trusted));
+  }
+
+  find(text: string): Generator<Match> {
+    return this.#find(text, [{ start: 0, end: text.length }]);
+  }
+
+  /** @param trusted runs of trusted text, in order */
+  *#find(text: string, trusted: readonly { start: number; end: number }[]): Generator<Match> {
+    let run = 0;
     for (let start = 0; start < text.length; start++) {
+      while (run < trusted.length && trusted[run]!.end <= start) run++;
+      const next = trusted[run];
+      const trustedEnd = next !== undefined && next.start <= start ? next.end : start;
+      if (trustedEnd === start && !this.#plain) {
+        if (next === undefined) return;
+        start = next.start - 1;
+        continue;
+      }
       let found: Match | undefined;
       let node: Node | undefined = this.#root;
       for (let i = start; node !== undefined && i < text.length; i++) {
         node = node.next.get(text.charCodeAt(i));
-        if (node?.token !== undefined) found = { token: node.token, start, end: i + 1 };
+        if (node?.token === undefined || (i >= trustedEnd && node.plain !== true)) continue;
+        found = { token: node.token, start, end: i + 1 };
       }
       if (found === undefined) continue;
       yield found;
@@ -68,56 +94,57 @@ export class AddedTokenMatcher {
     const parts: (readonly TextPiece[] | number)[] = [];
     let run: TextPiece[] = [];
     let stripping = false;
-    const push = ({ text, trusted, borders }: JoinedPiece, from: number, to: number) => {
-      const inside = borders.filter((border) => border > from && border < to);
-      for (const [i, end] of [...inside, to].entries()) {
-        const part = text.slice(inside[i - 1] ?? from, end);
+    const { text, ends, trusted } = laidOut(pieces);
+    let piece = 0;
+    const push = (from: number, to: number) => {
+      while (from < to) {
+        while (ends[piece]! <= from) piece++;
+        const end = Math.min(ends[piece]!, to);
+        const part = text.slice(from, end);
         const rest = stripping ? part.trimStart() : part;
+        from = end;
         if (rest === "") continue;
         stripping = false;
-        run.push({ text: rest, trusted });
+        run.push({ text: rest, trusted: pieces[piece]!.trusted });
       }
     };
-    const joined = joinTrusted(pieces);
-    for (const [i, piece] of joined.entries()) {
-      const { text, trusted } = piece;
-      let end = 0;
-      for (const match of trusted ? this.find(text) : []) {
-        const { token } = match;
-        const before = text.slice(0, match.start) || joined[i - 1]?.text || "";
-        const after = text.slice(match.end) || joined[i + 1]?.text || "";
-        if (token.single_word === true && (endsInWord(before) || startsWithWord(after))) continue;
-        push(piece, end, match.start);
-        if (token.lstrip === true) trimEnd(run);
-        if (run.length > 0) parts.push(run);
-        parts.push(token.id);
-        run = [];
-        stripping = token.rstrip === true;
-        end = match.end;
-      }
-      push(piece, end, text.length);
+    let end = 0;
+    for (const match of this.#find(text, trusted)) {
+      const { token } = match;
+      if (token.single_word === true && isInsideWord(text, match)) continue;
+      push(end, match.start);
+      if (token.lstrip === true) trimEnd(run);
+      if (run.length > 0) parts.push(run);
+      parts.push(token.id);
+      run = [];
+      stripping = token.rstrip === true;
+      end = match.end;
     }
+    push(end, text.length);
     if (run.length > 0) parts.push(run);
     return parts;
   }
 }
 
-/** Trusted pieces that touch, as one; `borders` are where they do. */
-interface JoinedPiece extends TextPiece {
-  borders: number[];
+/** The pieces as one text, the end of each in it, and the runs of trusted text. */
+function laidOut(pieces: readonly TextPiece[]) {
+  const ends: number[] = [];
+  const trusted: { start: number; end: number }[] = [];
+  let text = "";
+  for (const piece of pieces) {
+    const start = text.length;
+    text += piece.text;
+    ends.push(text.length);
+    if (!piece.trusted || piece.text === "") continue;
+    const last = trusted.at(-1);
+    if (last?.end === start) last.end = text.length;
+    else trusted.push({ start, end: text.length });
+  }
+  return { text, ends, trusted };
 }
 
-function joinTrusted(pieces: readonly TextPiece[]): JoinedPiece[] {
-  const joined: JoinedPiece[] = [];
-  for (const { text, trusted } of pieces) {
-    if (text === "") continue;
-    const last = joined.at(-1);
-    if (trusted && last?.trusted) {
-      last.borders.push(last.text.length);
-      last.text += text;
-    } else joined.push({ text, trusted, borders: [] });
-  }
-  return joined;
+function isInsideWord(text: string, { start, end }: Match): boolean {
+  return endsInWord(text.slice(Math.max(0, start - 2), start)) || startsWithWord(text.slice(end, end + 2));
 }
 
 function trimEnd(run: TextPiece[]): void {

@@ -59,109 +59,75 @@ export function bytePairModel<T extends { vocab: object; merges: unknown[]; igno
   };
 }
 
-export interface BytePairOptions {
+export interface PairOptions {
   vocabulary: ReadonlyMap<string, number>;
-  /** Ordered by rank. */
+  /** In order of rank. */
   merges: readonly (readonly [string, string])[];
+  /** The rank of each merge, if several have the same; ranks never decrease. Default: its index. */
+  ranks?: readonly number[] | undefined;
   /** Ids that ordinary text never encodes to, whatever the merges. */
   forbidden: ReadonlySet<number>;
   /** Words in the vocabulary become one token without merging. */
   wholeWords: boolean;
 }
 
-/** Maximum length of a cached word; longer ones are rare and need memory. */
-const maxRememberedLength = 64;
-const maxRemembered = 1 << 16;
 const positions = 2 ** 32;
+/** The product of a rank and `positions` must be exact in a double. */
+const maxMerges = 2 ** 21;
 
-/** Encodes one pre-token at a time. Caches frequent words. */
-export class BytePairEncoder {
-  readonly #vocabulary: ReadonlyMap<string, number>;
-  readonly #forbidden: ReadonlySet<number>;
-  readonly #wholeWords: boolean;
-  /** Id of each byte; -1 if it is not in the vocabulary. */
-  readonly #byteIds = new Int32Array(256);
-  /** left · stride + right → rank. */
-  readonly #ranks = new Map<number, number>();
+/** Merges adjacent symbols: the pair of the lowest rank first, and of several the leftmost. */
+export class PairMerger {
+  /** left · stride + right → index of the merge. */
+  readonly #merges = new Map<number, number>();
   readonly #stride: number;
-  /** rank → id of the merged pair. */
+  /** By merge: its rank, and the id of the merged pair. */
+  readonly #ranks: Int32Array;
   readonly #joined: Int32Array;
-  readonly #remembered = new Map<string, readonly number[]>();
 
   /** Throws ERR_MODEL_FORMAT if a merge names a token that is not in the vocabulary. */
-  constructor(options: BytePairOptions) {
-    const { vocabulary, merges, forbidden } = options;
-    this.#vocabulary = vocabulary;
-    this.#forbidden = forbidden;
-    this.#wholeWords = options.wholeWords;
-    for (let byte = 0; byte < 256; byte++) {
-      this.#byteIds[byte] = vocabulary.get(byteCharacters[byte]!) ?? -1;
+  constructor({ vocabulary, merges, ranks, forbidden }: PairOptions) {
+    if (merges.length > maxMerges) {
+      throw new NlacError("ERR_MODEL_FORMAT", `The tokenizer has more than ${maxMerges} merges.`);
     }
     let stride = 0;
     for (const id of vocabulary.values()) stride = Math.max(stride, id + 1);
     this.#stride = stride;
+    this.#ranks = Int32Array.from(merges, (_, i) => ranks?.[i] ?? i);
     this.#joined = new Int32Array(merges.length);
-    for (const [rank, [left, right]] of merges.entries()) {
+    for (const [i, [left, right]] of merges.entries()) {
       const l = vocabulary.get(left);
       const r = vocabulary.get(right);
       const joined = vocabulary.get(left + right);
       if (l === undefined || r === undefined || joined === undefined) {
         throw new NlacError(
           "ERR_MODEL_FORMAT",
-          `Merge ${rank} of the tokenizer, ${JSON.stringify(left)} with ${JSON.stringify(right)}, ` +
+          `Merge ${i} of the tokenizer, ${JSON.stringify(left)} with ${JSON.stringify(right)}, ` +
             "names a token that the vocabulary does not have.",
         );
       }
       if (forbidden.has(joined)) continue;
-      this.#ranks.set(l * stride + r, rank);
-      this.#joined[rank] = joined;
+      this.#merges.set(l * stride + r, i);
+      this.#joined[i] = joined;
     }
-  }
-
-  /** Appends the ids of `word` to `out`. Unknown bytes are omitted, as in the reference. */
-  encode(word: string, out: number[]): void {
-    const remembered = this.#remembered.get(word);
-    if (remembered !== undefined) {
-      for (const id of remembered) out.push(id);
-      return;
-    }
-    const ids = this.#encode(word);
-    for (const id of ids) out.push(id);
-    if (word.length > maxRememberedLength) return;
-    if (this.#remembered.size >= maxRemembered) this.#remembered.clear();
-    this.#remembered.set(word, ids);
-  }
-
-  #encode(word: string): number[] {
-    const bytes = utf8.encode(word);
-    if (this.#wholeWords) {
-      const whole = this.#vocabulary.get(tokenOfText(word));
-      if (whole !== undefined && !this.#forbidden.has(whole)) return [whole];
-    }
-    const symbols: number[] = [];
-    for (const byte of bytes) {
-      const id = this.#byteIds[byte]!;
-      if (id >= 0) symbols.push(id);
-    }
-    return symbols.length < 2 ? symbols : this.#merge(symbols);
   }
 
   /**
-   * Merges pairs in the order of (rank, position). The heap contains rank · 2^32 + position of the
-   * left symbol. An entry is stale if the pair at its position now has another rank. O(n log n).
+   * The symbols after all merges; changes `symbols`. The heap contains rank · 2^32 + position of
+   * the left symbol. An entry is stale if the pair at its position now has another rank. O(n log n).
    */
-  #merge(symbols: number[]): number[] {
+  merge(symbols: number[]): number[] {
     const count = symbols.length;
+    if (count < 2) return symbols;
     const next = new Int32Array(count);
     const previous = new Int32Array(count);
     const heap = new MinHeap();
-    const rankAt = (left: number): number | undefined => {
+    const mergeAt = (left: number): number | undefined => {
       const right = next[left]!;
-      return right === count ? undefined : this.#ranks.get(symbols[left]! * this.#stride + symbols[right]!);
+      return right === count ? undefined : this.#merges.get(symbols[left]! * this.#stride + symbols[right]!);
     };
     const push = (left: number) => {
-      const rank = rankAt(left);
-      if (rank !== undefined) heap.push(rank * positions + left);
+      const merge = mergeAt(left);
+      if (merge !== undefined) heap.push(this.#ranks[merge]! * positions + left);
     };
     for (let i = 0; i < count; i++) {
       next[i] = i + 1;
@@ -172,9 +138,11 @@ export class BytePairEncoder {
     for (let entry = heap.pop(); entry !== undefined; entry = heap.pop()) {
       const rank = Math.floor(entry / positions);
       const left = entry - rank * positions;
-      if (symbols[left] === gone || rankAt(left) !== rank) continue;
+      if (symbols[left] === gone) continue;
+      const merge = mergeAt(left);
+      if (merge === undefined || this.#ranks[merge] !== rank) continue;
       const right = next[left]!;
-      symbols[left] = this.#joined[rank]!;
+      symbols[left] = this.#joined[merge]!;
       symbols[right] = gone;
       next[left] = next[right]!;
       if (next[left]! < count) {
@@ -185,6 +153,62 @@ export class BytePairEncoder {
     }
     return symbols.filter((symbol) => symbol !== gone);
   }
+}
+
+/** Encodes one pre-token at a time. */
+export interface WordEncoder {
+  /** Appends the ids of `word` to `out`. */
+  encode(word: string, out: number[]): void;
+}
+
+/** Maximum length of a cached word; longer ones are rare and need memory. */
+const maxRememberedLength = 64;
+const maxRemembered = 1 << 16;
+
+/** Caches frequent words. */
+export class RememberedWords implements WordEncoder {
+  readonly #encode: (word: string) => readonly number[];
+  readonly #remembered = new Map<string, readonly number[]>();
+
+  constructor(encode: (word: string) => readonly number[]) {
+    this.#encode = encode;
+  }
+
+  encode(word: string, out: number[]): void {
+    let ids = this.#remembered.get(word);
+    if (ids === undefined) {
+      ids = this.#encode(word);
+      if (word.length <= maxRememberedLength) {
+        if (this.#remembered.size >= maxRemembered) this.#remembered.clear();
+        this.#remembered.set(word, ids);
+      }
+    }
+    for (const id of ids) out.push(id);
+  }
+}
+
+/**
+ * The encoder of byte-level vocabularies. Bytes without an id are omitted, as in the reference.
+ *
+ * @throws NlacError ERR_MODEL_FORMAT if a merge names a token that is not in the vocabulary
+ */
+export function bytePairEncoder(options: PairOptions): WordEncoder {
+  const { vocabulary, forbidden, wholeWords } = options;
+  const byteIds = Int32Array.from(byteCharacters, (character) => vocabulary.get(character) ?? -1);
+  const merger = new PairMerger(options);
+  return new RememberedWords((word) => {
+    const bytes = utf8.encode(word);
+    if (wholeWords) {
+      const whole = vocabulary.get(tokenOfText(word));
+      if (whole !== undefined && !forbidden.has(whole)) return [whole];
+    }
+    const symbols: number[] = [];
+    for (const byte of bytes) {
+      const id = byteIds[byte]!;
+      if (id >= 0) symbols.push(id);
+    }
+    return merger.merge(symbols);
+  });
 }
 
 /** Marks a symbol that was merged into its left neighbour. */

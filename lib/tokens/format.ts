@@ -27,6 +27,8 @@ export interface TokenizerJson {
     merges: (string | [string, string])[];
     ignore_merges?: boolean;
     byte_fallback?: boolean;
+    unk_token?: string | null;
+    fuse_unk?: boolean;
     continuing_subword_prefix?: string | null;
     end_of_word_suffix?: string | null;
     [key: string]: unknown;
@@ -46,6 +48,11 @@ export interface TokenizerConfig {
   [key: string]: unknown;
 }
 
+/** Whether an added token is plain text: whitespace, in which nothing can be forged. */
+export function isPlain({ special, content }: AddedToken): boolean {
+  return special !== true && /^[\s\u2581]+$/u.test(content);
+}
+
 /** The text of `bos_token` etc. */
 export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "string" ? token : (token?.content ?? undefined);
@@ -58,7 +65,7 @@ export function defaultTemplate(config: TokenizerConfig): string | undefined {
   return template.find(({ name }) => name === "default")?.template;
 }
 
-/** Throws ERR_MODEL_FORMAT unless `value` is a byte-level BPE tokenizer.json. */
+/** Throws ERR_MODEL_FORMAT unless `value` is the tokenizer.json of a BPE model. */
 export function checkTokenizerJson(value: unknown): TokenizerJson {
   const refuse = (why: string): never => {
     throw new NlacError("ERR_MODEL_FORMAT", `tokenizer.json cannot be used: ${why}.`);
@@ -70,7 +77,7 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
     refuse(`its model is ${JSON.stringify(model.type)}, not BPE`);
   if (!isObject(model.vocab)) refuse("its vocabulary is missing");
   if (!Array.isArray(model.merges)) refuse("its merges are missing");
-  if (model.byte_fallback === true) refuse("it falls back to bytes instead of working on bytes");
+  if (typeof (model.unk_token ?? "") !== "string") refuse(`its unk_token is ${shown(model.unk_token)}`);
   if (model.continuing_subword_prefix || model.end_of_word_suffix) refuse("it marks subwords");
   for (const [token, id] of Object.entries(model.vocab)) {
     if (!isId(id)) refuse(`the id of ${JSON.stringify(token)} is ${JSON.stringify(id)}`);

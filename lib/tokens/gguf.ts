@@ -1,14 +1,17 @@
 /**
- * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata, which contains vocabulary
- * and merges, but only the name of the pre-tokenizer.
+ * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata. Of a byte-level BPE these
+ * contain vocabulary and merges, but only the name of the pre-tokenizer; of a SentencePiece model,
+ * vocabulary and scores.
  */
 
 import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
 import { modernPattern } from "./pretokenizer.ts";
+import { mergesOfScores, sentencePieceJson } from "./sentencepiece.ts";
 
-/** Token types in GGUF. 1 is normal, 5 unused, 6 a byte. */
+/** Token types in GGUF. 5 is unused, 6 a byte. */
+const normalToken = 1;
 const unknownToken = 2;
 const controlToken = 3;
 const userDefinedToken = 4;
@@ -71,20 +74,39 @@ const conventions: ReadonlyMap<string, Conventions> = new Map([
  * The tokenizer that `metadata` describes.
  *
  * @param metadata GGUF keys and values, arrays as plain or typed arrays
- * @throws NlacError ERR_MODEL_FORMAT for a missing key or a tokenizer that is not byte-level BPE
+ * @throws NlacError ERR_MODEL_FORMAT for a missing key or a tokenizer of another kind
  */
-export function tokenizerFromGguf(metadata: Record<string, unknown>): {
-  json: TokenizerJson;
-  config: TokenizerConfig;
-  eosTokenIds: number[];
-} {
-  const model = metadata["tokenizer.ggml.model"];
-  if (model !== "gpt2") {
+export function tokenizerFromGguf(
+  metadata: Record<string, unknown>,
+): GgufTokenizer & { config: TokenizerConfig; eosTokenIds: number[] } {
+  const kind = metadata["tokenizer.ggml.model"];
+  if (kind !== "gpt2" && kind !== "llama") {
     throw new NlacError(
       "ERR_MODEL_FORMAT",
-      `The GGUF file's tokenizer is of the kind ${JSON.stringify(model) ?? "(none)"}; only "gpt2" (byte-level BPE) is supported.`,
+      `The GGUF file's tokenizer is of the kind ${JSON.stringify(kind) ?? "(none)"}; supported are "gpt2" ` +
+        '(byte-level BPE) and "llama" (SentencePiece).',
     );
   }
+  const vocabulary = readVocabulary(metadata);
+  const common = readConfig(metadata, vocabulary.tokens);
+  return kind === "gpt2"
+    ? { ...common, json: byteLevelJson(metadata, vocabulary) }
+    : { ...common, ...readSentencePiece(metadata, vocabulary) };
+}
+
+interface GgufTokenizer {
+  json: TokenizerJson;
+  mergeRanks?: readonly number[];
+}
+
+interface Vocabulary {
+  tokens: readonly string[];
+  kinds: readonly number[];
+  vocab: Record<string, number>;
+  added: AddedToken[];
+}
+
+function byteLevelJson(metadata: Record<string, unknown>, { vocab, added }: Vocabulary): TokenizerJson {
   const pre = metadata["tokenizer.ggml.pre"] ?? "default";
   const convention = conventions.get(String(pre));
   if (convention === undefined) {
@@ -93,12 +115,53 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
       `The GGUF file's pre-tokenizer is ${JSON.stringify(pre)}; supported are ${[...conventions.keys()].join(", ")}.`,
     );
   }
-  const tokens = list<string>(metadata, "tokenizer.ggml.tokens");
-  const kinds = list<number>(metadata, "tokenizer.ggml.token_type");
-  const merges = list<string>(metadata, "tokenizer.ggml.merges");
-  if (![...tokens, ...merges].every((text) => typeof text === "string")) {
-    throw new NlacError("ERR_MODEL_FORMAT", "The GGUF file's tokens or merges are not texts.");
+  const merges = texts(metadata, "tokenizer.ggml.merges");
+  return {
+    version: "1.0",
+    truncation: null,
+    padding: null,
+    added_tokens: added,
+    normalizer: convention.normalizer,
+    pre_tokenizer: convention.preTokenizer,
+    post_processor: null,
+    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model: bytePairModel({ vocab, merges: [...merges], ignore_merges: convention.ignoreMerges }),
+  };
+}
+
+/** A SentencePiece model of the kind "BPE", as llama.cpp applies it. */
+function readSentencePiece(
+  metadata: Record<string, unknown>,
+  { tokens, kinds, vocab, added }: Vocabulary,
+): GgufTokenizer {
+  const scores = list<number>(metadata, "tokenizer.ggml.scores");
+  if (
+    scores.length !== tokens.length ||
+    !scores.every((score) => typeof score === "number" && !Number.isNaN(score))
+  ) {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `The GGUF file does not have a score for each of ${tokens.length} tokens.`,
+    );
   }
+  const pieces = tokens.flatMap((token, id) =>
+    kinds[id] === normalToken ? [{ token, score: scores[id]! }] : [],
+  );
+  const { merges, ranks } = mergesOfScores(pieces);
+  const json = sentencePieceJson({
+    vocab,
+    merges,
+    added,
+    unknown: tokens[kinds.indexOf(unknownToken)],
+    // Both defaults are those of llama.cpp.
+    prefix: metadata["tokenizer.ggml.add_space_prefix"] !== false,
+  });
+  return { json, mergeRanks: ranks };
+}
+
+function readVocabulary(metadata: Record<string, unknown>): Vocabulary {
+  const tokens = texts(metadata, "tokenizer.ggml.tokens");
+  const kinds = list<number>(metadata, "tokenizer.ggml.token_type");
   if (kinds.length !== tokens.length) {
     throw new NlacError(
       "ERR_MODEL_FORMAT",
@@ -130,6 +193,13 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
     }
   }
 
+  return { tokens, kinds, vocab, added };
+}
+
+function readConfig(
+  metadata: Record<string, unknown>,
+  tokens: readonly string[],
+): { config: TokenizerConfig; eosTokenIds: number[] } {
   const tokenOf = (key: string): string | undefined => {
     const id = metadata[`tokenizer.ggml.${key}`];
     return id === undefined ? undefined : tokens[Number(id)];
@@ -159,21 +229,13 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
     .filter((id) => id !== undefined)
     .map(Number);
 
-  return {
-    json: {
-      version: "1.0",
-      truncation: null,
-      padding: null,
-      added_tokens: added,
-      normalizer: convention.normalizer,
-      pre_tokenizer: convention.preTokenizer,
-      post_processor: null,
-      decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-      model: bytePairModel({ vocab, merges: [...merges], ignore_merges: convention.ignoreMerges }),
-    },
-    config,
-    eosTokenIds: [...new Set(eosTokenIds)],
-  };
+  return { config, eosTokenIds: [...new Set(eosTokenIds)] };
+}
+
+function texts(metadata: Record<string, unknown>, key: string): readonly string[] {
+  const values = list<string>(metadata, key);
+  if (values.every((text) => typeof text === "string")) return values;
+  throw new NlacError("ERR_MODEL_FORMAT", `The GGUF file's ${key} are not texts.`);
 }
 
 function list<T>(metadata: Record<string, unknown>, key: string): readonly T[] {

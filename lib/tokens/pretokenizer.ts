@@ -7,6 +7,7 @@
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
+import type { Place } from "./normalizer.ts";
 
 /** Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. */
 export function modernPattern(digits: number): string {
@@ -21,31 +22,34 @@ export function modernPattern(digits: number): string {
   ].join("|");
 }
 
-/** Pieces of a text in order. */
-export type PreTokenizer = (text: string) => string[];
+/** Pieces of a text in order. `place`: where the text stands; default: at the start of all text. */
+export type PreTokenizer = (text: string, place?: Place) => string[];
 
 const gpt2Words =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
-/** Throws ERR_MODEL_FORMAT for an unknown rule, and for tokenizers that do not work on bytes. */
+/** Throws ERR_MODEL_FORMAT for an unknown rule. */
 export function compilePreTokenizer(rule: unknown): PreTokenizer {
-  const steps: PreTokenizer[] = [];
-  let bytes = false;
-  for (const step of flatten(rule)) {
-    if (step.type === "ByteLevel") bytes = true;
-    steps.push(compileStep(step));
-  }
-  if (!bytes) {
-    throw new NlacError(
-      "ERR_MODEL_FORMAT",
-      "The tokenizer does not work on bytes (its pre_tokenizer has no ByteLevel step); only byte-level BPE is supported.",
-    );
-  }
-  return (text) => {
+  const steps = flatten(rule).map(compileStep);
+  return (text, place = "start") => {
     let pieces = [text];
-    for (const step of steps) pieces = pieces.flatMap(step);
+    for (const step of steps) {
+      pieces = pieces.flatMap((piece, i) => step(piece, i === 0 ? place : "after-token"));
+    }
     return pieces;
   };
+}
+
+/** Whether words are cut of bytes. */
+export function worksOnBytes(rule: unknown): boolean {
+  return flatten(rule).some(({ type }) => type === "ByteLevel");
+}
+
+/** Whether a rule puts a space before pieces. */
+export function prefixesSpace(rule: unknown): boolean {
+  return flatten(rule).some((step) =>
+    step.type === "Metaspace" ? schemeOf(step) !== "never" : step.add_prefix_space === true,
+  );
 }
 
 function flatten(rule: unknown): Record<string, unknown>[] {
@@ -78,8 +82,8 @@ function compileStep(step: Record<string, unknown>): PreTokenizer {
     case "ByteLevel": {
       const prefix = step.add_prefix_space === true;
       const words = step.use_regex !== false;
-      return (text) => {
-        const prefixed = prefix && !text.startsWith(" ") ? ` ${text}` : text;
+      return (text, place) => {
+        const prefixed = prefix && place !== "inside" && !text.startsWith(" ") ? ` ${text}` : text;
         return words ? (prefixed.match(gpt2Words) ?? []) : [prefixed];
       };
     }
@@ -89,15 +93,45 @@ function compileStep(step: Record<string, unknown>): PreTokenizer {
     }
     case "Split":
       return compileSplit(step);
+    case "Metaspace":
+      return compileMetaspace(step);
     default:
       throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: ${JSON.stringify(step.type)}.`);
   }
+}
+
+/** Which pieces start with a space: all, the first of a text, or none. */
+function schemeOf(step: Record<string, unknown>): "always" | "first" | "never" {
+  const scheme = step.prepend_scheme ?? (step.add_prefix_space === false ? "never" : "always");
+  if (scheme === "always" || scheme === "first" || scheme === "never") return scheme;
+  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported prepend_scheme of a Metaspace: ${shown(scheme)}.`);
+}
+
+/** Replaces spaces by a character. */
+function compileMetaspace(step: Record<string, unknown>): PreTokenizer {
+  const mark = step.replacement;
+  if (typeof mark !== "string" || Array.from(mark).length !== 1) {
+    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported replacement of a Metaspace: ${shown(mark)}.`);
+  }
+  const scheme = schemeOf(step);
+  const cuts = step.split !== false;
+  const pattern = new RegExp(mark.replace(/[\\^$.*+?()[\]{}|/]/, "\\$&"), "gu");
+  return (text, place) => {
+    let marked = text.replaceAll(" ", () => mark);
+    const prefixed = scheme === "always" ? place !== "inside" : scheme === "first" && place === "start";
+    if (prefixed && marked !== "" && !marked.startsWith(mark)) marked = mark + marked;
+    return cuts ? merged(marked, pattern, "next") : [marked];
+  };
 }
 
 function compileSplit(step: Record<string, unknown>): PreTokenizer {
   const compiled = compilePattern(step);
   const pattern = foldUnicodeCase(compiled, step.pattern);
   const invert = step.invert === true;
+  if (!invert && (step.behavior === "MergedWithPrevious" || step.behavior === "MergedWithNext")) {
+    const side = step.behavior === "MergedWithNext" ? "next" : "previous";
+    return (text) => merged(text, pattern, side);
+  }
   switch (step.behavior) {
     case "Isolated":
       return (text) => isolate(text, pattern);
@@ -106,7 +140,7 @@ function compileSplit(step: Record<string, unknown>): PreTokenizer {
     default:
       throw new NlacError(
         "ERR_MODEL_FORMAT",
-        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}.`,
+        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}${invert ? ", inverted" : ""}.`,
       );
   }
 }
@@ -155,4 +189,20 @@ function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps
   }
   if (end < text.length && kept !== "matches") pieces.push(text.slice(end));
   return pieces;
+}
+
+/** The text between matches, with each match at the end of the piece before it, or at the start of the next. */
+function merged(text: string, pattern: RegExp, side: "previous" | "next"): string[] {
+  const starts: number[] = [0];
+  let end = -1;
+  for (const match of text.matchAll(pattern)) {
+    if (match[0] === "") continue;
+    const [from, to] = [match.index, match.index + match[0].length];
+    // Only one of adjacent matches is merged: the first with the previous piece, the last with the next.
+    if (side === "next" || from === end) starts.push(from);
+    if (side === "previous") starts.push(to);
+    end = to;
+  }
+  const cuts = [...new Set(starts)].filter((start) => start < text.length);
+  return cuts.map((start, i) => text.slice(start, cuts[i + 1]));
 }

@@ -39,16 +39,16 @@ export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: Re
     return { head: [], from: ended || !reasoned ? 0 : tokens.length };
   }
   let { rest, from } = end;
-  if (!form.dropsLineBreaks) return { head: tokenizer.encode(rest), from };
+  if (!form.dropsLineBreaks) return { head: tokenizer.encode(rest, { continues: true }), from };
   rest = rest.replace(/^\n+/, "");
   // Line breaks may continue in the following ids.
   while (rest === "" && from < tokens.length && !tokenizer.specialIds.has(tokens[from]!)) {
-    const text = tokenizer.decode([tokens[from]!]);
+    const text = tokenizer.decode([tokens[from]!], { continues: true });
     if (!text.startsWith("\n")) break;
     rest = text.replace(/^\n+/, "");
     from++;
   }
-  return { head: tokenizer.encode(rest), from };
+  return { head: tokenizer.encode(rest, { continues: true }), from };
 }
 
 /** The same for text. */
@@ -73,7 +73,7 @@ function endOfReasoning(
   // "The text after id i contains the tag" is monotonic in i: find the last tag by bisection.
   const start = lastTrue(0, tokens.length, (i) => contains(i, tokens.length));
   const before = lastTrue(start, tokens.length, (i) => !contains(start, i));
-  const text = tokenizer.decode(tokens.slice(start, before + 1));
+  const text = tokenizer.decode(tokens.slice(start, before + 1), { continues: true });
   return { from: before + 1, rest: text.slice(text.lastIndexOf(thinkClose) + thinkClose.length) };
 }
 

@@ -63,6 +63,16 @@ interface CallForm {
   after: TextPiece[];
 }
 
+/** Text that a template appends, and the text before it, both with marks. */
+interface Continued {
+  before: string;
+  text: string;
+}
+
+function encoded(tokenizer: Tokenizer, { marks }: Marking, { before, text }: Continued): number[] {
+  return tokenizer.encodeAfter(marks.read(before), marks.read(text));
+}
+
 /** Call forms that are remembered, by the tools. */
 const maxCallForms = 16;
 
@@ -237,13 +247,13 @@ export class ChatTemplate {
   ): number[] {
     const turns = checkMessages(messages);
     const marking = this.#marking(tokenizer, turns, context.tools);
-    const text =
+    const continued =
       this.#continuation(context, turns, options, marking) ??
       // A tool's message that would be joined to the previous one: render it separately.
       (context.after === "tool" && turns[0]?.role === "tool"
         ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking)
         : undefined);
-    if (text === undefined) {
+    if (continued === undefined) {
       const next = messages[0]?.role ?? "generation prompt";
       throw new NlacError(
         "ERR_TOKENIZER",
@@ -251,7 +261,7 @@ export class ChatTemplate {
           "the text before.",
       );
     }
-    return tokenizer.encodeTemplate(marking.marks.read(text));
+    return encoded(tokenizer, marking, continued);
   }
 
   /**
@@ -271,7 +281,8 @@ export class ChatTemplate {
       marking,
     );
     const at = text.lastIndexOf(said);
-    const between = text.slice(text.lastIndexOf(mark, at - 1) + mark.length, Math.max(0, at));
+    const asked = text.lastIndexOf(mark, at - 1) + mark.length;
+    const between = text.slice(asked, Math.max(0, at));
     const before = this.#textAfter(mark, this.#render(messages, { tools }, marking));
     if (at < 0 || !between.startsWith(before)) {
       throw new NlacError(
@@ -279,15 +290,19 @@ export class ChatTemplate {
         "The chat template does not continue a conversation by appending.",
       );
     }
-    return tokenizer.encodeTemplate(marking.marks.read(between.slice(before.length)));
+    return encoded(tokenizer, marking, {
+      before: text.slice(0, asked + before.length),
+      text: between.slice(before.length),
+    });
   }
 
   /** The ids by which the template ends an assistant's turn. */
   encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
     const marking = this.#marking(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
-    const text = this.#render(messages, { tools: context.tools }, marking);
-    return tokenizer.encodeTemplate(marking.marks.read(this.#textAfter(mark, text)));
+    const said = this.#render(messages, { tools: context.tools }, marking);
+    const text = this.#textAfter(mark, said);
+    return encoded(tokenizer, marking, { before: said.slice(0, said.length - text.length), text });
   }
 
   /**
@@ -312,7 +327,7 @@ export class ChatTemplate {
     ]);
     return {
       text: pieces.map((piece) => piece.text).join(""),
-      tokens: tokenizer.encodeTemplate(pieces),
+      tokens: tokenizer.encodeTemplate(pieces, { continues: true }),
     };
   }
 
@@ -374,13 +389,15 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: RenderOptions,
     marking: Marking,
-  ): string | undefined {
+  ): Continued | undefined {
     const probe = this.#probe(context, messages);
     const { tools } = context;
     const before = this.#textAfter(probe.mark, this.#render(probe.messages, { tools }, marking));
     const grown = this.#render([...probe.messages, ...messages], { ...options, tools }, marking);
     const after = this.#textAfter(probe.mark, grown);
-    return after.startsWith(before) ? after.slice(before.length) : undefined;
+    if (!after.startsWith(before)) return undefined;
+    const text = after.slice(before.length);
+    return { before: grown.slice(0, grown.length - text.length), text };
   }
 
   /** A short conversation that ends with a message of role `after` and content `mark`. */

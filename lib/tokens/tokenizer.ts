@@ -6,30 +6,52 @@
 import { randomBytes } from "node:crypto";
 import { open, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 import { isObject, shown } from "../base/validation.ts";
 import { makeDirectory, syncDirectory } from "../files/disk.ts";
 import { readModelFile, readModelJson, settingsLimit, tokenizerLimit } from "../files/read-file.ts";
 import { AddedTokenMatcher, type TextPiece } from "./added-tokens.ts";
-import { BytePairEncoder, bytesOfToken, byteVocabulary } from "./bpe.ts";
+import { bytePairEncoder, byteVocabulary, type WordEncoder } from "./bpe.ts";
+import { byteLevelTexts, compileDecoder, type StreamDecoder, type TokenTexts } from "./decoder.ts";
+import { characterPairEncoder } from "./fallback.ts";
 import {
   type AddedToken,
   checkTokenizerConfig,
   checkTokenizerJson,
   defaultTemplate,
+  isPlain,
   mergePair,
   type TokenizerConfig,
   type TokenizerJson,
   tokenText,
 } from "./format.ts";
 import { tokenizerFromGguf } from "./gguf.ts";
-import { compilePreTokenizer, mayBacktrack, type PreTokenizer } from "./pretokenizer.ts";
+import { compileNormalizer, type Normalizer, type Place, prepends } from "./normalizer.ts";
+import {
+  compilePreTokenizer,
+  mayBacktrack,
+  type PreTokenizer,
+  prefixesSpace,
+  worksOnBytes,
+} from "./pretokenizer.ts";
+
+export interface EncodeOptions {
+  /**
+   * The text continues other text. Some tokenizers put a space before text (Llama 2, Mistral); such
+   * a text gets none. Default false.
+   */
+  continues?: boolean;
+}
 
 export interface DecodeOptions {
   /** Leave control tokens out of the text. Default false. */
   skipSpecial?: boolean;
+  /**
+   * The ids continue a text. Some tokenizers drop the first space of a text; here it stays. Default
+   * false.
+   */
+  continues?: boolean;
 }
 
 /** The parts of a tokenizer; `fromDirectory` and `fromGguf` read them. */
@@ -42,15 +64,23 @@ export interface TokenizerParts {
   chatTemplate?: string | undefined;
   /** Ids that end a turn. Default: the configuration's eos_token. */
   eosTokenIds?: readonly number[];
+  /** The rank of each merge, if several have the same. */
+  mergeRanks?: readonly number[] | undefined;
 }
 
-/** A byte-level BPE tokenizer (GPT-2, Llama 3, Qwen, SmolLM). Immutable. */
+/**
+ * A BPE tokenizer: of bytes (GPT-2, Llama 3, Qwen, SmolLM), or of characters with bytes for those
+ * that are missing (Llama 2, Gemma, Mistral before Tekken). Immutable.
+ */
 export class Tokenizer {
   /** The largest id plus one. A model may have more rows. */
   readonly vocabSize: number;
   /** Ids of control tokens, e.g. `<|im_end|>`. */
   readonly specialIds: ReadonlySet<number>;
-  /** Ids of tokens that are matched whole in template text: control tokens and e.g. `<think>`. */
+  /**
+   * Ids of tokens that are matched whole in template text only: control tokens and e.g. `<think>`.
+   * Tokens of whitespace are not among them; they are matched in all text.
+   */
   readonly addedIds: ReadonlySet<number>;
   /** Ids that end a turn. */
   readonly eosTokenIds: readonly number[];
@@ -62,9 +92,12 @@ export class Tokenizer {
   readonly namedTokens: Readonly<Record<string, string>>;
 
   readonly #config: TokenizerConfig;
-  readonly #normalize: (text: string) => string;
+  readonly #normalize: Normalizer;
   readonly #words: PreTokenizer;
-  readonly #pairs: BytePairEncoder;
+  readonly #pairs: WordEncoder;
+  readonly #texts: TokenTexts;
+  /** Whether text may get a space before it. */
+  readonly #prefixes: boolean;
   readonly #verbatim: AddedTokenMatcher;
   readonly #normalized: AddedTokenMatcher;
   /** Added tokens as they are written. */
@@ -78,7 +111,7 @@ export class Tokenizer {
   readonly #vocabulary: ReadonlyMap<string, number>;
   readonly #added: ReadonlyMap<string, number>;
 
-  /** Throws ERR_MODEL_FORMAT if the parts are not a byte-level BPE tokenizer. */
+  /** Throws ERR_MODEL_FORMAT if the parts are not a supported BPE tokenizer. */
   constructor(parts: TokenizerParts) {
     const json = checkTokenizerJson(parts.json);
     checkTokenizerConfig(parts);
@@ -93,32 +126,46 @@ export class Tokenizer {
     for (const { content, id } of added) tokens[id] = content;
     this.vocabSize = tokens.length;
     this.#tokens = tokens;
-    this.addedIds = new Set(added.map(({ id }) => id));
+    this.addedIds = new Set(added.filter((token) => !isPlain(token)).map(({ id }) => id));
     this.specialIds = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
-
-    for (const byte of Object.keys(byteVocabulary())) {
-      if (!this.specialIds.has(json.model.vocab[byte] ?? -1)) continue;
-      throw new NlacError("ERR_MODEL_FORMAT", `A control token has the id of the byte ${shown(byte)}.`);
-    }
 
     this.#normalize = compileNormalizer(json.normalizer);
     this.#words = compilePreTokenizer(json.pre_tokenizer);
+    this.#prefixes = prepends(json.normalizer) || prefixesSpace(json.pre_tokenizer);
     this.#timed = mayBacktrack([json.pre_tokenizer, json.normalizer]);
-    this.#pairs = new BytePairEncoder({
+    const options = {
       vocabulary: this.#vocabulary,
       merges: json.model.merges.map(mergePair),
+      ranks: parts.mergeRanks,
       forbidden: this.addedIds,
       wholeWords: json.model.ignore_merges === true,
-    });
-    const normal = (text: string) => this.#limited(text.length, () => this.#normalize(text));
+    };
+    if (worksOnBytes(json.pre_tokenizer)) {
+      this.#texts = byteLevelTexts;
+      this.#pairs = bytePairEncoder(options);
+      for (const byte of Object.keys(byteVocabulary())) {
+        if (!this.specialIds.has(json.model.vocab[byte] ?? -1)) continue;
+        throw new NlacError("ERR_MODEL_FORMAT", `A control token has the id of the byte ${shown(byte)}.`);
+      }
+    } else {
+      this.#texts = compileDecoder(json.decoder);
+      this.#pairs = characterPairEncoder({
+        ...options,
+        byteFallback: json.model.byte_fallback === true,
+        unknown: this.#unknown(parts),
+        fuseUnknown: json.model.fuse_unk === true,
+      });
+    }
+    const normal = (text: string) => this.#limited(text.length, () => this.#normalize(text, "start"));
     const afterNormalizing = (token: AddedToken) => token.normalized ?? token.special !== true;
     this.#verbatim = new AddedTokenMatcher(added.filter((token) => !afterNormalizing(token)));
     this.#normalized = new AddedTokenMatcher(
       added.filter(afterNormalizing).map((token) => ({ ...token, content: normal(token.content) })),
     );
+    const marked = added.filter((token) => !isPlain(token));
     this.#written = new AddedTokenMatcher([
-      ...added.map((token) => ({ ...token, content: normal(token.content) })),
-      ...added,
+      ...marked.map((token) => ({ ...token, content: normal(token.content) })),
+      ...marked,
     ]);
     const named: Record<string, string> = {};
     for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"] as const) {
@@ -177,19 +224,16 @@ export class Tokenizer {
   }
 
   /**
-   * Ids of untrusted text. Never contains the id of an added token, even if the text spells one.
-   * Unpaired surrogates become U+FFFD; bytes that are not in the vocabulary are omitted.
+   * Ids of untrusted text. Never contains the id of a control token, or of another added token but
+   * whitespace, even if the text spells one. Unpaired surrogates become U+FFFD. Characters that the
+   * vocabulary cannot express become its unknown token, or are omitted if it has none.
    *
    * @throws NlacError ERR_VALUE for something else than a text, ERR_TOKENIZER if a pattern of the
    *   tokenizer takes too long
    */
-  encode(text: string): number[] {
+  encode(text: string, options: EncodeOptions = {}): number[] {
     if (typeof text !== "string") throw new NlacError("ERR_VALUE", `${shown(text)} is not a text.`);
-    return this.#limited(text.length, () => {
-      const ids: number[] = [];
-      this.#encodeRun(wellFormed(text), ids);
-      return ids;
-    });
+    return this.encodeTemplate([{ text, trusted: false }], options);
   }
 
   /** Runs `work` on `length` characters, under a time limit if it needs one. */
@@ -213,31 +257,50 @@ export class Tokenizer {
    *
    * @throws NlacError as `encode`
    */
-  encodeTemplate(text: string | readonly TextPiece[]): number[] {
+  encodeTemplate(text: string | readonly TextPiece[], options: EncodeOptions = {}): number[] {
     const pieces = typeof text === "string" ? [{ text, trusted: true }] : text;
     if (!Array.isArray(pieces)) throw new NlacError("ERR_VALUE", `${shown(text)} is not a text.`);
     const length = pieces.reduce((sum, piece) => sum + piece.text.length, 0);
-    return this.#limited(length, () => this.#encodePieces(pieces));
+    const place = options.continues === true ? "inside" : "start";
+    return this.#limited(length, () => this.#encodePieces(pieces, place));
   }
 
-  #encodePieces(pieces: readonly TextPiece[]): number[] {
+  /**
+   * The ids of `text`, which follows `before` in a template's output. Some tokenizers put a space
+   * before a text that follows an added token.
+   *
+   * @throws NlacError as `encode`
+   */
+  encodeAfter(before: readonly TextPiece[], text: readonly TextPiece[]): number[] {
+    if (!this.#prefixes) return this.encodeTemplate(text);
+    const last = this.encodeTemplate(before).at(-1);
+    if (last === undefined) return this.encodeTemplate(text);
+    return this.#limited(textOf(text).length, () =>
+      this.#encodePieces(text, this.addedIds.has(last) ? "after-token" : "inside"),
+    );
+  }
+
+  #encodePieces(pieces: readonly TextPiece[], start: Place): number[] {
     const ids: number[] = [];
     const clean = pieces.map((piece) => ({ ...piece, text: wellFormed(piece.text) }));
+    let place = start;
     for (const part of this.#verbatim.split(clean)) {
-      if (typeof part === "number") {
-        ids.push(part);
-        continue;
+      if (typeof part === "number") ids.push(part);
+      else if (!this.#normalized.findsIn(part)) {
+        this.#encodeNormalized(this.#normalize(textOf(part), place), ids, place);
+      } else {
+        // Piece by piece: a normalizer must not move text from one to the other.
+        const normal = part.map(({ text, trusted }, i) => ({
+          text: this.#normalize(text, i === 0 ? place : "inside"),
+          trusted,
+        }));
+        for (const inner of this.#normalized.split(normal)) {
+          if (typeof inner === "number") ids.push(inner);
+          else this.#encodeNormalized(textOf(inner), ids, place);
+          place = "after-token";
+        }
       }
-      if (this.#normalized.empty || part.every(({ trusted }) => !trusted)) {
-        this.#encodeRun(textOf(part), ids);
-        continue;
-      }
-      // Piece by piece: a normalizer must not move text from one to the other.
-      const normal = part.map(({ text: piece, trusted }) => ({ text: this.#normalize(piece), trusted }));
-      for (const inner of this.#normalized.split(normal)) {
-        if (typeof inner === "number") ids.push(inner);
-        else this.#encodeNormalized(textOf(inner), ids);
-      }
+      place = "after-token";
     }
     return ids;
   }
@@ -255,13 +318,33 @@ export class Tokenizer {
     if (!Array.isArray(ids) && !(ids instanceof Int32Array)) {
       throw new NlacError("ERR_VALUE", `${shown(ids)} is not a list of token ids.`);
     }
-    const parts: Uint8Array[] = [];
-    for (const id of ids) {
-      if (options.skipSpecial === true && this.specialIds.has(id)) continue;
-      const bytes = this.#bytesAt(id);
-      if (bytes !== undefined) parts.push(bytes);
-    }
-    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
+    const shownIds = options.skipSpecial === true ? ids.filter((id) => !this.specialIds.has(id)) : ids;
+    const text = this.#texts.decode(
+      shownIds,
+      (id) => this.#bytesAt(id),
+      (id) => this.#isByte(id),
+    );
+    return options.continues === true ? text : this.withoutFirstSpace(text);
+  }
+
+  /**
+   * Decodes ids one at a time, to the text of `decode` with `continues`. Control tokens are part of
+   * the text.
+   */
+  stream(): StreamDecoder {
+    return this.#texts.stream(
+      (id) => this.#bytesAt(id),
+      (id) => this.#isByte(id),
+    );
+  }
+
+  #isByte(id: number): boolean {
+    return this.#texts.isByte(this.#tokens[id]!);
+  }
+
+  /** A text as `decode` returns it, of one with `continues`. */
+  withoutFirstSpace(text: string): string {
+    return this.#texts.dropsFirstSpace && text.startsWith(" ") ? text.slice(1) : text;
   }
 
   /** The bytes of an id, which may be part of a character. Empty for unused ids. */
@@ -273,9 +356,16 @@ export class Tokenizer {
     let bytes = this.#bytes.get(id);
     const token = this.#tokens[id];
     if (bytes !== undefined || token === undefined) return bytes;
-    bytes = this.addedIds.has(id) ? utf8.encode(token) : bytesOfToken(token);
+    const verbatim = this.#texts === byteLevelTexts && this.#added.get(token) === id;
+    bytes = verbatim ? utf8.encode(token) : this.#texts.bytesOf(token);
     this.#bytes.set(id, bytes);
     return bytes;
+  }
+
+  /** The text of an added token in templates; undefined for other ids. */
+  contentOf(id: number): string | undefined {
+    const token = this.#tokens[id];
+    return token !== undefined && this.#added.get(token) === id ? token : undefined;
   }
 
   /** The bytes of every id, `vocabSize` entries; empty for unused ids. */
@@ -306,12 +396,20 @@ export class Tokenizer {
     await replaceFile(join(directory, "tokenizer_config.json"), `${JSON.stringify(config, null, 2)}\n`);
   }
 
-  #encodeRun(text: string, out: number[]): void {
-    if (text !== "") this.#encodeNormalized(this.#normalize(text), out);
+  #encodeNormalized(text: string, out: number[], place: Place): void {
+    for (const word of this.#words(text, place)) this.#pairs.encode(word, out);
   }
 
-  #encodeNormalized(text: string, out: number[]): void {
-    for (const word of this.#words(text)) this.#pairs.encode(word, out);
+  /** The id for missing characters; undefined if there is none, or all bytes have a token. */
+  #unknown({ json, config, eosTokenIds }: TokenizerParts): number | undefined {
+    const { unk_token: token } = json.model;
+    if (token === undefined || token === null || token === "") return undefined;
+    const id = this.idOf(token);
+    if (id === undefined) {
+      throw new NlacError("ERR_MODEL_FORMAT", `The unknown token ${shown(token)} is not in the vocabulary.`);
+    }
+    const controls = [config.bos_token, config.eos_token].map(tokenText);
+    return controls.includes(token) || eosTokenIds?.includes(id) ? undefined : id;
   }
 
   #checkId(id: number): void {
@@ -344,30 +442,6 @@ function textOf(pieces: readonly TextPiece[]): string {
 
 function wellFormed(text: string): string {
   return text.replace(/\p{Surrogate}/gu, "\ufffd");
-}
-
-function compileNormalizer(rule: unknown): (text: string) => string {
-  if (rule === null || rule === undefined) return (text) => text;
-  if ((rule as { type?: unknown }).type === "NFC") return (text) => text.normalize("NFC");
-  try {
-    const { normalizer } = new HuggingFaceTokenizer(
-      {
-        added_tokens: [],
-        normalizer: rule,
-        pre_tokenizer: null,
-        post_processor: null,
-        decoder: null,
-        model: { type: "BPE", vocab: {}, merges: [] },
-      },
-      {},
-    );
-    if (normalizer !== null) return (text) => normalizer(text);
-  } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`, {
-      cause: error,
-    });
-  }
-  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`);
 }
 
 /** The object in a JSON file; undefined without a file. */

@@ -139,7 +139,7 @@ const noParts = { heads: new Set<string>(), tails: new Set<string>() };
 function punctuation(tokenizer: Tokenizer): typeof noParts {
   const [heads, tails] = [new Set<string>(), new Set<string>()];
   for (const id of tokenizer.addedIds) {
-    const text = tokenizer.decode([id]);
+    const text = tokenizer.contentOf(id)!;
     const head = /^[\p{P}\p{S}]*/u.exec(text)![0];
     const tail = /[\p{P}\p{S}]*$/u.exec(text.slice(-maxPart))![0];
     for (let n = 1; n <= Math.min(head.length, text.length - 1, maxPart); n++) heads.add(head.slice(0, n));

@@ -7,15 +7,17 @@ import type { TokenRecord } from "../run/samples.ts";
 /** The text of each token. A character of several tokens is the text of its last one. */
 export function piecesOf(model: Pick<LanguageModel, "decode">, ids: readonly number[]): string[] {
   const pieces: string[] = [];
+  // A space at the start of a piece stays.
+  const textOf = (from: number, to: number) => model.decode(ids.slice(from, to), { continues: true });
   for (let start = 0; start < ids.length; ) {
     let end = start + 1;
     // UTF-8 has at most four bytes per character, and a byte is at most one token.
-    while (end < ids.length && end - start < 4 && isPart(model.decode(ids.slice(start, end)))) end++;
-    const whole = model.decode(ids.slice(start, end));
+    while (end < ids.length && end - start < 4 && isPart(textOf(start, end))) end++;
+    const whole = textOf(start, end);
     // Bytes that are no character stay one piece each.
     if (isPart(whole)) end = start + 1;
     for (let i = start; i < end - 1; i++) pieces.push("");
-    pieces.push(isPart(whole) ? model.decode([ids[start]!]) : whole);
+    pieces.push(isPart(whole) ? textOf(start, start + 1) : whole);
     start = end;
   }
   return pieces;
@@ -63,6 +65,8 @@ export function bestTokens(
 ): NonNullable<TokenRecord["best"]> {
   const sideOf = ({ top, topLogProbs }: KlSide) => ({ ids: [...top], logProbs: halvesToBase64(topLogProbs) });
   const ids = new Set([...online.top, ...target.top]);
-  const words = Object.fromEntries([...ids].map((id) => [String(id), model.decode([id])]));
+  const words = Object.fromEntries(
+    [...ids].map((id) => [String(id), model.decode([id], { continues: true })]),
+  );
   return { count: bestCount, words, online: sideOf(online), target: sideOf(target) };
 }

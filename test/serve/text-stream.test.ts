@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { TextStream } from "../../lib/serve/text-stream.ts";
+import { TextStream } from "../../lib/tokens/text-stream.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
 
 const tokenizer = byteTokenizer();

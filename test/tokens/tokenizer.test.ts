@@ -201,7 +201,8 @@ describe("from GGUF metadata", () => {
   });
 
   it.each([
-    [{ "tokenizer.ggml.model": "llama" }, /"llama"/],
+    [{ "tokenizer.ggml.model": "bert" }, /"bert"/],
+    [{ "tokenizer.ggml.model": "llama" }, /tokenizer\.ggml\.scores/],
     [{ "tokenizer.ggml.model": undefined }, /none/],
     [{ "tokenizer.ggml.pre": "tekken" }, /"tekken"/],
     [{ "tokenizer.ggml.merges": undefined }, /tokenizer\.ggml\.merges/],
@@ -276,19 +277,14 @@ describe("rules of added tokens", () => {
 describe("what it refuses", () => {
   it.each([
     ["a model that is not BPE", { model: { type: "Unigram", vocab: {}, merges: [] } }, /Unigram/],
-    [
-      "bytes as a last resort",
-      { model: { type: "BPE", vocab: {}, merges: [], byte_fallback: true } },
-      /bytes/,
-    ],
-    ["no bytes at all", { pre_tokenizer: { type: "Digits" } }, /byte-level/],
-    ["a pre-tokenizer it does not know", { pre_tokenizer: { type: "Metaspace" } }, /Metaspace/],
+    ["characters without a decoder", { pre_tokenizer: { type: "Digits" } }, /decoder/],
+    ["a pre-tokenizer it does not know", { pre_tokenizer: { type: "Punctuation" } }, /Punctuation/],
     ["an id that is none", { model: { type: "BPE", vocab: { a: -1 }, merges: [] } }, /-1/],
     ["a normalizer it does not know", { normalizer: { type: "Reverse" } }, /Reverse/],
     [
       "a way of splitting it does not know",
-      { pre_tokenizer: { type: "Split", pattern: { String: " " }, behavior: "MergedWithNext" } },
-      /MergedWithNext/,
+      { pre_tokenizer: { type: "Split", pattern: { String: " " }, behavior: "Contiguous" } },
+      /Contiguous/,
     ],
   ])("%s", (_, change, message) => {
     const small = smallTokenizer();

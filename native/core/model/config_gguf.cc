@@ -1,5 +1,7 @@
 // Reads the metadata of a GGUF file.
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 #include <locale>
 #include <optional>
@@ -17,6 +19,8 @@ namespace nlac {
 using namespace config;
 
 namespace {
+
+constexpr int64_t kMaxExperts = 8192;  // as in families/qwen3_moe.cc
 
 class GgufReader {
  public:
@@ -81,6 +85,30 @@ class GgufReader {
                  "; only ", expected, " is supported");
   }
 
+  // Which layers have a window: a list with an entry for each layer, or every layer but each period-th.
+  std::vector<bool> windowed_layers(int64_t layers, int64_t period) const {
+    const std::string key = full("attention.sliding_window_pattern");
+    const GgufValue* value = find(key);
+    if (value != nullptr) {
+      if (const auto* list = std::get_if<std::vector<bool>>(value)) {
+        NLAC_REQUIRE(static_cast<int64_t>(list->size()) == layers, format_error, "GGUF metadata: ", key,
+                     " does not have one entry for each of ", layers, " layers");
+        return *list;
+      }
+      period = *integer_at(key, 1, kMaxLayers);
+    }
+    std::vector<bool> windowed;
+    for (int64_t l = 0; l < layers; ++l) windowed.push_back((l + 1) % period != 0);
+    return windowed;
+  }
+  bool boolean(const char* key, bool otherwise) const {
+    const GgufValue* value = find(full(key));
+    if (value == nullptr) return otherwise;
+    const auto* flag = std::get_if<bool>(value);
+    NLAC_REQUIRE(flag != nullptr, format_error, "GGUF metadata: ", full(key), " is not true or false");
+    return *flag;
+  }
+
   const GgufValue* find(const std::string& key) const {
     const auto found = metadata_.find(key);
     return found == metadata_.end() ? nullptr : &found->second;
@@ -132,12 +160,78 @@ void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
     config.rope.beta_fast = reader.number("rope.scaling.yarn_beta_fast").value_or(32.0);
     config.rope.beta_slow = reader.number("rope.scaling.yarn_beta_slow").value_or(1.0);
     reader.require_number("rope.scaling.yarn_ext_factor", 1.0);
-    reader.require_number("rope.scaling.yarn_attn_factor", 1.0);
-    reader.require_number("rope.scaling.attn_factor", 1.0);
-    reader.require_number("rope.scaling.yarn_log_multiplier", 0.0);
+    // Converters write the factor that yarn implies, or 1, with the same meaning.
+    const double implied = 0.1 * std::log(config.rope.factor) + 1;
+    for (const char* key : {"rope.scaling.yarn_attn_factor", "rope.scaling.attn_factor"}) {
+      const double factor = reader.number(key).value_or(1.0);
+      if (std::abs(factor - implied) > 1e-6) reader.require_number(key, 1.0);
+    }
+    if (config.family == Family::ministral3 && reader.number("rope.scaling.yarn_log_multiplier") == 1.0)
+      config.rope.mscale = config.rope.mscale_all_dim = 1;
+    else
+      reader.require_number("rope.scaling.yarn_log_multiplier", 0.0);
   } else {
     fail(format_error, "GGUF metadata: ", type_key, " is ", printable(type),
          "; none, linear and yarn are supported");
+  }
+}
+
+// Windows as the file says, and their own rotary scheme, which is not scaled.
+void read_gguf_windows(const GgufReader& reader, ModelConfig& config, int64_t period, double local_theta) {
+  config.local_rope.emplace(RopeConfig{.theta = reader.number("rope.freq_base_swa").value_or(local_theta)});
+  const int64_t window = reader.integer("attention.sliding_window", 0, kMaxPositions).value_or(0);
+  config.layer_kinds.assign(static_cast<size_t>(config.layers), LayerKind{});
+  if (window == 0) return;
+  const std::vector<bool> windowed = reader.windowed_layers(config.layers, period);
+  for (size_t l = 0; l < windowed.size(); ++l)
+    if (windowed[l]) config.layer_kinds[l] = {.rotary = Rotary::local, .window = window};
+}
+
+// What converters leave out, because a family's models all have it.
+void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
+  switch (config.family) {
+    case Family::qwen2: config.qkv_bias = true; break;
+    case Family::qwen3: config.qk_norm = true; break;
+    case Family::qwen3_moe: {
+      config.qk_norm = true;
+      ExpertsShape& experts = config.experts;
+      experts.count = reader.required_integer("expert_count", 1, kMaxExperts);
+      experts.per_token = reader.required_integer("expert_used_count", 1, experts.count);
+      experts.intermediate = reader.required_integer("expert_feed_forward_length", 1, kMaxWidth);
+      experts.normalised = reader.boolean("expert_weights_norm", true);
+      experts.balance = 0.001;
+      config.layer_kinds.assign(static_cast<size_t>(config.layers), {.feed_forward = FeedForward::experts});
+      break;
+    }
+    case Family::gemma3:
+      config.qk_norm = config.norm_plus_one = true;
+      config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+      // Gemma 3 27B, the one of 62 layers, scales its scores by the mean width of a head.
+      if (config.layers == 62)
+        config.attention_scalar = static_cast<double>(config.hidden_size) / static_cast<double>(config.heads);
+      if (config.attention_scalar == static_cast<double>(config.head_dim)) config.attention_scalar = 0;
+      for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping"})
+        NLAC_REQUIRE(reader.find(reader.full(key)) == nullptr, format_error,
+                     "GGUF metadata: ", reader.full(key), " is not supported");
+      read_gguf_windows(reader, config, 6, 10000.0);
+      break;
+    case Family::olmo3:
+      config.qk_norm = config.whole_qk_norm = true;
+      read_gguf_windows(reader, config, 4, config.rope.theta);
+      break;
+    case Family::smollm3:
+      config.layer_kinds.assign(static_cast<size_t>(config.layers), LayerKind{});
+      for (size_t l = 3; l < config.layer_kinds.size(); l += 4) config.layer_kinds[l].rotary = Rotary::none;
+      break;
+    case Family::ministral3:
+      config.rope.query_growth = reader.number("attention.temperature_scale").value_or(0.0);
+      reader.require_integer("attention.temperature_length", config.rope.original_max_positions > 0
+                                                                 ? config.rope.original_max_positions
+                                                                 : config.max_positions);
+      break;
+    case Family::llama:
+    case Family::mistral:
+    case Family::qwen3_5: break;
   }
 }
 
@@ -173,7 +267,9 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   config.activation = entry->activation;
   config.vocab_size = gguf_vocab_size(reader);
   config.hidden_size = reader.required_integer("embedding_length", 1, kMaxWidth);
-  config.intermediate_size = reader.required_integer("feed_forward_length", 1, kMaxWidth);
+  config.intermediate_size = config.family == Family::qwen3_moe  // its layers may all be experts
+                                 ? reader.integer("feed_forward_length", 1, kMaxWidth).value_or(1)
+                                 : reader.required_integer("feed_forward_length", 1, kMaxWidth);
   config.layers = reader.required_integer("block_count", 1, kMaxLayers);
   config.heads = reader.required_integer("attention.head_count", 1, kMaxHeads);
   config.kv_heads = reader.integer("attention.head_count_kv", 1, kMaxHeads).value_or(config.heads);
@@ -187,13 +283,13 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
     config.head_dim = config.hidden_size / config.heads;
   }
   reader.require_integer("attention.value_length", config.head_dim);
-  reader.require_integer("attention.sliding_window", 0);
-  reader.require_integer("expert_count", 0);
+  if (config.family != Family::gemma3 && config.family != Family::olmo3)
+    reader.require_integer("attention.sliding_window", 0);
+  if (config.family != Family::qwen3_moe) reader.require_integer("expert_count", 0);
   config.rms_norm_eps = reader.required_number("attention.layer_norm_rms_epsilon");
   config.tied_embeddings = !has_output_tensor;
-  config.qkv_bias = config.family == Family::qwen2;
-  config.qk_norm = config.family == Family::qwen3;
   read_gguf_rope(reader, config);
+  read_gguf_family(reader, config);
 
   const int64_t last = config.vocab_size - 1;
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {

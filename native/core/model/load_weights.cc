@@ -136,36 +136,52 @@ class Source {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
+// Splits the stack `entry` [count, parts · rows, width] into one entry for each matrix, named by
+// name_of(expert, part). Their shapes are checked where they are taken.
+template <typename NameOf>
+void split_stack(const TensorEntry& entry, const Source& source, int64_t count, int64_t parts, NameOf name_of,
+                 std::list<TensorEntry>& split) {
+  source.require(entry, entry.shape.size() == 3 && entry.shape[0] == count && entry.shape[1] % parts == 0);
+  const int64_t matrices = count * parts;
+  const size_t bytes = entry.bytes / static_cast<size_t>(matrices);
+  for (int64_t i = 0; i < matrices; ++i)
+    split.push_back({name_of(i / parts, i % parts),
+                     entry.type,
+                     {entry.shape[1] / parts, entry.shape[2]},
+                     entry.data + static_cast<size_t>(i) * bytes,
+                     bytes});
+}
+
 // Splits stacks of experts' matrices, mlp.experts.gate_up_proj [experts, 2 n, hidden] and .down_proj
-// [experts, hidden, n], which transformers 5 can write, into one entry for each expert's matrix. Their
-// shapes are checked where they are taken. The entries live in `split`.
-void split_experts(const std::vector<SafetensorsFile>& files, const Source& source,
+// [experts, hidden, n], which transformers 5 can write. The entries live in `split`.
+void split_experts(const std::vector<SafetensorsFile>& files, const Source& source, int64_t count,
                    std::list<TensorEntry>& split) {
   for (const SafetensorsFile& file : files)
     for (const TensorEntry& entry : file.tensors) {
       const bool gate_up = entry.name.ends_with(".mlp.experts.gate_up_proj");
       if (!gate_up && !entry.name.ends_with(".mlp.experts.down_proj")) continue;
-      source.require(entry,
-                     entry.shape.size() == 3 && entry.shape[0] > 0 && (!gate_up || entry.shape[1] % 2 == 0));
       const std::string prefix = entry.name.substr(0, entry.name.rfind('.') + 1);
-      const int64_t parts = gate_up ? 2 : 1, rows = entry.shape[1] / parts;
-      const size_t bytes = entry.bytes / static_cast<size_t>(entry.shape[0] * parts);
-      for (int64_t i = 0; i < entry.shape[0] * parts; ++i) {
-        const char* const part = !gate_up ? ".down_proj" : i % 2 == 0 ? ".gate_proj" : ".up_proj";
-        split.push_back({prefix + std::to_string(i / parts) + part + ".weight",
-                         entry.type,
-                         {rows, entry.shape[2]},
-                         entry.data + static_cast<size_t>(i) * bytes,
-                         bytes});
-      }
+      split_stack(
+          entry, source, count, gate_up ? 2 : 1,
+          [&](int64_t expert, int64_t part) {
+            const char* const matrix = !gate_up ? ".down_proj" : part == 0 ? ".gate_proj" : ".up_proj";
+            return prefix + std::to_string(expert) + matrix + ".weight";
+          },
+          split);
     }
 }
 
+// How a file's tensor differs from the parameter.
+struct Stored {
+  Interleaved order;
+  float shift = 0;  // is added to the parameter
+};
+
 // Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's,
-// `order` gives the file's order of that parameter's rows.
-template <typename FileName, typename Order>
+// `stored` says how the file's tensor differs from the parameter.
+template <typename FileName, typename StoredAs>
 Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
-                     Heads heads, FileName file_name, Order order) {
+                     Heads heads, FileName file_name, StoredAs stored) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // All tensors are looked up before memory is allocated, so that a configuration cannot request
@@ -181,13 +197,17 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
     const TensorEntry& entry = *entries[next++];
-    if (view.is_cpu()) {
-      fill(entry, order(name), view);
-    } else {
-      const at::Tensor staged = at::empty(view.sizes(), view.options().device(at::kCPU));
-      fill(entry, order(name), staged);
-      view.copy_(staged);
+    const auto [order, shift] = stored(name);
+    if (view.is_cpu() && shift == 0) {
+      fill(entry, order, view);
+      continue;
     }
+    // The shift is removed before rounding: 1 + weight has fewer bits for the weight.
+    const auto options = view.options().device(at::kCPU);
+    const at::Tensor staged = at::empty(view.sizes(), shift == 0 ? options : options.dtype(at::kFloat));
+    fill(entry, order, staged);
+    if (shift != 0) staged.sub_(shift);
+    view.copy_(staged);
   }
   return weights;
 }
@@ -254,7 +274,7 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
     for (const TensorEntry& tensor : file.tensors) source.add(tensor);
   }
   std::list<TensorEntry> experts;
-  if (model.config.experts.count > 0) split_experts(files, source, experts);
+  if (model.config.experts.count > 0) split_experts(files, source, model.config.experts.count, experts);
   for (const TensorEntry& tensor : experts) source.add(tensor);
   if (!experts.empty())
     source.drop_if([](std::string_view name) {
@@ -277,31 +297,60 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   model.weights = read_weights(
       model.config, source, dtype, device, heads,
       [&](const std::string& name) { return nested_name(nesting, name); },
-      [](const std::string&) { return Interleaved{}; });
+      [](const std::string&) { return Stored{}; });
   return model;
 }
 
 // --- GGUF ----------------------------------------------------------------------------------------
 
-// GGUF's name of a Hugging Face parameter.
-std::string gguf_name(const std::string& name) {
+// GGUF's name of a Hugging Face parameter. A matrix of an expert has the name that `split_gguf_experts`
+// gives it.
+std::string gguf_name(const std::string& name, const NormNames& norms) {
   static const std::map<std::string, std::string, std::less<>> parts = {
-      {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-      {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-      {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
-      {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
       {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},
+      {"mlp.down_proj", "ffn_down"},       {"mlp.gate", "ffn_gate_inp"},
   };
+  static const std::map<std::string, std::string, std::less<>> of_experts = {
+      {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}};
   if (name == "model.embed_tokens.weight") return "token_embd.weight";
   if (name == "model.norm.weight") return "output_norm.weight";
   if (name == "lm_head.weight") return "output.weight";
-  constexpr std::string_view prefix = "model.layers.";
+  constexpr std::string_view prefix = "model.layers.", experts = "mlp.experts.";
   const size_t layer_end = name.find('.', prefix.size()), part_end = name.rfind('.');
-  const auto part = parts.find(std::string_view(name).substr(layer_end + 1, part_end - layer_end - 1));
-  NLAC_REQUIRE(part != parts.end(), "ERR_INTERNAL", "no GGUF name for ", name);
-  return "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + "." + part->second +
-         name.substr(part_end);
+  const std::string block = "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + ".";
+  const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1), kind = name.substr(part_end);
+  const std::pair<const char*, const char*> named_norms[] = {{norms.before_mixer, "attn_norm"},
+                                                             {norms.after_mixer, "post_attention_norm"},
+                                                             {norms.before_feed_forward, "ffn_norm"},
+                                                             {norms.after_feed_forward, "post_ffw_norm"}};
+  for (const auto& [norm, gguf] : named_norms)
+    if (norm != nullptr && part == norm) return block + gguf + kind;
+  if (part.starts_with(experts)) {
+    const size_t dot = part.rfind('.');
+    const std::string expert = part.substr(experts.size(), dot - experts.size());
+    return block + of_experts.at(part.substr(dot + 1)) + "." + expert + kind;
+  }
+  const auto found = parts.find(part);
+  NLAC_REQUIRE(found != parts.end(), "ERR_INTERNAL", "no GGUF name for ", name);
+  return block + found->second + kind;
+}
+
+// Splits ffn_gate_exps, ffn_up_exps [experts, n, hidden] and ffn_down_exps [experts, hidden, n]. The entries
+// live in `split`.
+void split_gguf_experts(const GgufFile& file, Source& source, int64_t count, std::list<TensorEntry>& split) {
+  constexpr std::string_view ending = "_exps.weight";
+  for (const TensorEntry& entry : file.tensors) {
+    if (!entry.name.ends_with(ending)) continue;
+    const std::string stack = entry.name.substr(0, entry.name.size() - std::string_view(".weight").size());
+    split_stack(
+        entry, source, count, 1,
+        [&](int64_t expert, int64_t) { return stack + "." + std::to_string(expert) + ".weight"; }, split);
+    source.drop(entry.name);
+  }
+  for (const TensorEntry& entry : split) source.add(entry);
 }
 
 // The converter writes llama3's rotary scaling as one divisor per frequency, not as its four
@@ -353,13 +402,21 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
     source.drop("rope_freqs.weight");
   }
 
-  const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
-  const auto order = [&](const std::string& name) {
+  std::list<TensorEntry> experts;
+  if (config.experts.count > 0) split_gguf_experts(file, source, config.experts.count, experts);
+
+  const FamilyEntry& family = entry_of(config.family);
+  const bool interleaves = config.family == Family::llama || config.family == Family::smollm3 ||
+                           config.family == Family::ministral3;
+  const auto stored = [&](const std::string& name) {
     const bool rotary =
         name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
-    return Interleaved{rotary ? interleaved : 0};
+    return Stored{.order = {rotary && interleaves ? config.head_dim : 0},
+                  .shift = config.norm_plus_one && name.ends_with("norm.weight") ? 1.0f : 0.0f};
   };
-  model.weights = read_weights(config, source, dtype, device, Heads::none, gguf_name, order);
+  model.weights = read_weights(
+      config, source, dtype, device, Heads::none,
+      [&](const std::string& name) { return gguf_name(name, family.norms); }, stored);
   return model;
 }
 

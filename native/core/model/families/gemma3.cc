@@ -43,7 +43,7 @@ const FamilyEntry gemma3_family = {
     .family = Family::gemma3,
     .name = "gemma3_text",
     .architecture = "Gemma3ForCausalLM",
-    .gguf_architecture = nullptr,
+    .gguf_architecture = "gemma3",
     .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
               "post_feedforward_layernorm"},
     .defaults = R"({"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4,

@@ -24,7 +24,7 @@ const FamilyEntry olmo3_family = {
     .family = Family::olmo3,
     .name = "olmo3",
     .architecture = "Olmo3ForCausalLM",
-    .gguf_architecture = nullptr,
+    .gguf_architecture = "olmo2",
     .norms = {.after_mixer = "post_attention_layernorm", .after_feed_forward = "post_feedforward_layernorm"},
     .defaults = R"({"rms_norm_eps": 1e-5})",
     .read = read,

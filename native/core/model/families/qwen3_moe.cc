@@ -67,7 +67,7 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
 const FamilyEntry qwen3_moe_family = {.family = Family::qwen3_moe,
                                       .name = "qwen3_moe",
                                       .architecture = "Qwen3MoeForCausalLM",
-                                      .gguf_architecture = nullptr,
+                                      .gguf_architecture = "qwen3moe",
                                       .norms = pre_norms,
                                       .read = read,
                                       .write = write};

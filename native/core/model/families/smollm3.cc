@@ -48,7 +48,7 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
 const FamilyEntry smollm3_family = {.family = Family::smollm3,
                                     .name = "smollm3",
                                     .architecture = "SmolLM3ForCausalLM",
-                                    .gguf_architecture = nullptr,
+                                    .gguf_architecture = "smollm3",
                                     .norms = pre_norms,
                                     .defaults = R"({"tie_word_embeddings": true})",
                                     .read = read,

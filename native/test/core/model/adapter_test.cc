@@ -21,8 +21,8 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama", "llama-llama3-bias", "qwen2",      "qwen3-yarn", "gemma3",
-                              "olmo3", "smollm3",           "ministral3", "qwen3_moe"};
+const std::string models[] = {"llama",   "llama-llama3-bias", "qwen2",     "qwen3-yarn", "gemma3", "olmo3",
+                              "smollm3", "ministral3",        "qwen3_moe", "mistral",    "qwen3_5"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);
@@ -171,11 +171,16 @@ TEST_CASE("cached inference with adapters equals a full forward") {
     const at::Tensor ids = example.ids.narrow(0, 0, n), expected = decoder.forward(example.weights, ids, {n});
     for (const std::vector<int64_t>& chunks :
          {std::vector<int64_t>{n}, {5, n - 5}, std::vector<int64_t>(n, 1)}) {
-      CachedTexts texts(example.model.config, at::kDouble);
+      KvStore store(example.model.config, at::kDouble);
+      store.reserve(32, 32);
+      store.states().reserve(1, 1);
+      store.states().zero(0);
+      const BlockTable blocks{7, 2};
       std::vector<at::Tensor> rows;
       int64_t start = 0;
       for (const int64_t chunk : chunks) {
-        rows.push_back(texts.infer(decoder, example.weights, ids.narrow(0, start, chunk), {{0, chunk}}));
+        const KvSlice slice{&blocks, start, chunk, 0};
+        rows.push_back(decoder.infer(example.weights, ids.narrow(0, start, chunk), store, {slice}));
         start += chunk;
       }
       CHECK(largest_difference(at::cat(rows), expected) < 1e-12);

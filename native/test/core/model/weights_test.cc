@@ -86,6 +86,28 @@ TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
   }
 }
 
+TEST_CASE("a GGUF of a newer family loads to the same configuration and values") {
+  for (const std::string name : {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3"}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      CAPTURE(name);
+      const LoadedModel a = load(name, dtype), b = load(name + ".gguf", dtype);
+      check_same(a, b);
+      CHECK(a.config.to_json("float32") == b.config.to_json("float32"));
+      CHECK(a.config == b.config);
+    }
+  }
+}
+
+TEST_CASE("a stack of more experts than the configuration has is refused, however many it says") {
+  const Scratch scratch;
+  const Bytes config = read_bytes(fixture("io/qwen3_moe/config.json"));
+  write_text(scratch / "config.json", std::string(config.begin(), config.end()));
+  write_tensors(scratch / "model.safetensors",
+                {{"model.layers.0.mlp.experts.down_proj", at::zeros({int64_t{1} << 40, 0, 32})}});
+  CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT",
+                "not a stack of experts");
+}
+
 TEST_CASE("bfloat16 is float32 rounded to nearest even") {
   for (const std::string name : {"llama", "llama.gguf", "qwen2"}) {
     const LoadedModel wide = load(name), narrow = load(name, at::kBFloat16);

@@ -1,0 +1,52 @@
+/** The text of a generation while its tokens arrive. */
+
+import type { StreamDecoder } from "./decoder.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** Splits a completion into final pieces: whole characters, and nothing that may yet be cut off. */
+export class TextStream {
+  readonly #tokenizer: Tokenizer;
+  readonly #stop: readonly string[];
+  /** Holds the bytes of an incomplete character. */
+  readonly #decoder: StreamDecoder;
+  /** Decoded text that may be the start of a stop string. */
+  #held = "";
+  #ended = false;
+  /** Whether the first character is known; some tokenizers drop a space there. */
+  #started = false;
+  /** All text that was returned: a prefix of the generation's text. */
+  sent = "";
+
+  constructor(tokenizer: Tokenizer, stop: readonly string[]) {
+    this.#tokenizer = tokenizer;
+    this.#decoder = tokenizer.stream();
+    this.#stop = stop;
+  }
+
+  /** The text that can be sent after another token; may be empty. */
+  add(token: number): string {
+    const { specialIds, eosTokenIds } = this.#tokenizer;
+    if (this.#ended || specialIds.has(token) || eosTokenIds.includes(token)) return "";
+    this.#held += this.#decoder.add(token);
+    if (this.#stop.some((stop) => this.#held.includes(stop))) {
+      this.#ended = true; // the rest is sent at the end, correctly cut
+      return "";
+    }
+    const safe = this.#held.length - this.#possibleStop();
+    let piece = this.#held.slice(0, safe);
+    this.#held = this.#held.slice(safe);
+    if (piece !== "" && !this.#started) piece = this.#tokenizer.withoutFirstSpace(piece);
+    this.#started ||= safe > 0;
+    this.sent += piece;
+    return piece;
+  }
+
+  /** Length of the longest suffix of the held text that starts a stop string. */
+  #possibleStop(): number {
+    let longest = 0;
+    for (const stop of this.#stop)
+      for (let length = Math.min(stop.length - 1, this.#held.length); length > longest; length--)
+        if (this.#held.endsWith(stop.slice(0, length))) longest = length;
+    return longest;
+  }
+}

@@ -48,6 +48,7 @@ target_include_directories(nlac_torch SYSTEM INTERFACE
 target_compile_definitions(nlac_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(nlac_torch INTERFACE torch_cpu c10)
 nlac_link_torch(nlac_torch)
+target_compile_options(nlac_torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${NLAC_TORCH_DIR}/include/=>")
 
 # at::parallel_for is a template in torch's headers: without OpenMP it is a plain loop. The flag is for the compiler
 # only: an addon uses the OpenMP runtime that libtorch has loaded. A second runtime's threads would compete for the

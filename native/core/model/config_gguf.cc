@@ -1,6 +1,5 @@
 // Reads the metadata of a GGUF file.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <locale>

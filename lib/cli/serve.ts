@@ -94,7 +94,7 @@ export function registerServe(program: Command): void {
     )
     .option(
       "--max-waiting <number>",
-      "maximum requests at a time; clients beyond it get an error and may retry",
+      "maximum completions, running and waiting; a request above it gets status 429",
       wholeNumber(1),
       256,
     )

@@ -242,7 +242,7 @@ export interface NativeLearner {
   info(): ModelInfo;
   generate(
     requests: NativeGenerateRequest[],
-    which: WeightSet,
+    weights: WeightSet,
     onToken: ((request: number, token: number) => void) | undefined,
   ): NativeGeneration;
   /**
@@ -251,12 +251,12 @@ export interface NativeLearner {
   setTokenBytes(bytes: Uint8Array[], controls: Int32Array): void;
   logProbs(
     texts: NativeScoredText[],
-    which: WeightSet | "reference",
+    weights: WeightSet | "reference",
     temperature: number,
   ): Promise<Float32Array[]>;
   values(texts: NativeScoredText[]): Promise<Float32Array[]>;
   /** Logits of every sequence, [time × vocab] float32, row-major. */
-  logits(sequences: Int32Array[], which: WeightSet): Promise<Float32Array[]>;
+  logits(sequences: Int32Array[], weights: WeightSet): Promise<Float32Array[]>;
   tokenNll(texts: NativeScoredText[], withGradient: boolean): Promise<Float32Array[]>;
   tokenKl(
     texts: NativeDistilledText[],

@@ -5,8 +5,8 @@
  *   POST /v1/chat/completions, /v1/completions
  *   POST /v1/episodes/{id}/reward              with a recording
  *
- * Requests are generated together. If more than `maxWaiting` completions would wait, a request gets
- * status 429.
+ * Requests are generated together. A request that would bring the completions,
+ * running and waiting, above `maxWaiting` gets status 429.
  */
 
 import { createServer, type Server as HttpServer } from "node:http";

@@ -88,7 +88,7 @@ std::vector<int64_t> to_ids(Napi::Value value, const std::string& where) {
   return {array.Data(), array.Data() + array.ElementLength()};
 }
 
-WeightSet to_which(Napi::Value value) {
+WeightSet to_weight_set(Napi::Value value) {
   const std::string which = to_string(value, "weights");
   if (which == "online") return WeightSet::online;
   if (which == "target") return WeightSet::target;

@@ -42,7 +42,7 @@ Napi::Array to_array(Napi::Value value, const std::string& where);
 Napi::Int32Array to_int32_array(Napi::Value value, const std::string& where);
 Napi::Float32Array to_float32_array(Napi::Value value, const std::string& where);
 std::vector<int64_t> to_ids(Napi::Value value, const std::string& where);  // an Int32Array
-WeightSet to_which(Napi::Value value);
+WeightSet to_weight_set(Napi::Value value);
 Support to_support(Napi::Value value);
 AdamWOptions to_adamw_options(const Fields& fields);
 Divergence to_divergence(Napi::Value value);

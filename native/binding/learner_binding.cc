@@ -222,7 +222,7 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
     if (!grammar.empty()) request.grammar = grammars_->compile(grammar);
     return request;
   });
-  const WeightSet which = to_which(set);
+  const WeightSet which = to_weight_set(set);
   const bool streamed = on_token.IsFunction();
   NLAC_REQUIRE(streamed || on_token.IsUndefined(), "ERR_VALUE", "onToken must be a function");
   for (const auto& request : requests)
@@ -293,7 +293,7 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
       method("logProbs",
              [](Self& self, Value texts, Value which, Value temperature) {
                return self.submit(
-                   [texts = to_vector(texts, "texts", to_scored_text), which = to_which(which),
+                   [texts = to_vector(texts, "texts", to_scored_text), which = to_weight_set(which),
                     temperature = to_number(temperature, "temperature")](Learner& learner) {
                      return learner.log_probs(texts, which, temperature);
                    },
@@ -309,7 +309,7 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              [](Self& self, Value sequences, Value which) {
                return self.submit(
                    [sequences = to_vector(sequences, "sequences", to_ids),
-                    which = to_which(which)](Learner& learner) {
+                    which = to_weight_set(which)](Learner& learner) {
                      std::vector<at::Tensor> all;
                      all.reserve(sequences.size());
                      for (const auto& ids : sequences) all.push_back(learner.logits(ids, which).contiguous());

@@ -167,6 +167,7 @@ set(nlac_test_optim_sources
 set(nlac_test_model_sources
   native/test/core/model/adapter_test.cc
   native/test/core/model/attention_test.cc
+  native/test/core/model/config_gguf_test.cc
   native/test/core/model/config_test.cc
   native/test/core/model/decoder_test.cc
   native/test/core/model/experts_test.cc

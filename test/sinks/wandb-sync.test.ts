@@ -25,10 +25,14 @@ const id = "7c1e7a2e-0000-4000-8000-000000000001";
 const recipe = { name: "mine", model: "tiny", config: { batchSize: 8, betas: [0.9, 0.98] } };
 const rows: ReportedRow[] = Array.from({ length: 300 }, (_, number) => ({
   ...{ number, step: Math.floor(number / 2), time: 1_790_000_000 + number },
-  values:
+  values: Object.fromEntries(
     number % 2 === 0
-      ? { "loss/l1": 1 / (number + 1), "parse/action": 0.5 }
-      : { "eval/success": number / 300 },
+      ? [
+          ["loss/l1", 1 / (number + 1)],
+          ["parse/action", 0.5],
+        ]
+      : [["eval/success", number / 300]],
+  ),
 }));
 
 /** Writes `rows` and perhaps an end as a sink does; returns the run's offline directory. */
@@ -48,7 +52,12 @@ async function sync(offline: string): Promise<{ uploads: WandbUploads; output: s
   try {
     const output = await promisify(execFile)(join(dirname(python!), "wandb"), ["sync", offline], {
       cwd: dirname(offline),
-      env: { PATH: process.env.PATH, HOME: offline, WANDB_BASE_URL: server.url, WANDB_API_KEY: "a".repeat(40) },
+      env: {
+        PATH: process.env.PATH,
+        HOME: offline,
+        WANDB_BASE_URL: server.url,
+        WANDB_API_KEY: "a".repeat(40),
+      },
     }).catch((error: { stdout: string; stderr: string }) => error); // it may fail, and say why
     return { uploads: server.uploads, output: output.stdout + output.stderr };
   } finally {
@@ -130,8 +139,8 @@ test.skipIf(python === undefined)(
       rmSync(`${file}.synced`);
       truncateSync(file, statSync(file).size - 1);
       const cut = await sync(offline);
-    expect(cut.output).toContain("incomplete record");
-    expect(cut.uploads.history).toEqual(expectedRows);
+      expect(cut.output).toContain("incomplete record");
+      expect(cut.uploads.history).toEqual(expectedRows);
     }),
   120_000,
 );

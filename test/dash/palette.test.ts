@@ -16,6 +16,7 @@ const contrast = (a: string, b: string) => {
 };
 
 test("on the dark ground the colours of lines are readable as text too", () => {
-  for (const colour of palettes.dark) expect([colour, contrast(colour, "#0d1117") >= 4.5]).toEqual([colour, true]);
+  for (const colour of palettes.dark)
+    expect([colour, contrast(colour, "#0d1117") >= 4.5]).toEqual([colour, true]);
   expect(palettes.dark).toHaveLength(palettes.light.length);
 });

@@ -150,7 +150,7 @@ export class ServedRun implements TrainingRun {
 
   #record(values: Record<string, number>): void {
     this.#options.directory.metrics(this.#updates, values);
-    this.#options.reporting.row(this.#updates, values);
+    this.#options.reporting.row(this.#updates, values, this.#options.directory.rowCount);
   }
 
   #shareMetrics(): Record<string, number> {

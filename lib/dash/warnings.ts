@@ -57,7 +57,7 @@ export function warningsOf(read: Read): Warning[] {
   const dropped = recent("targets/dropped").reduce((sum, value) => sum + value, 0);
   if (dropped > 0)
     add(
-      `${dropped} targets were dropped in the last ${Math.min(lasting, read("targets/dropped").length)} updates`,
+      `${dropped === 1 ? "1 target was" : `${dropped} targets were`} dropped in the last ${Math.min(lasting, read("targets/dropped").length)} updates`,
       "States do not fit, or targets are cut off or cannot be parsed.",
       "Larger maxPromptTokens or maxCriticTokens, shorter observations.",
     );

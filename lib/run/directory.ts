@@ -30,7 +30,7 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import { type FileStart, makeDirectory, onDisk, syncDirectory } from "../files/disk.ts";
 import { type Lock, lockNow } from "../files/lock.ts";
-import { RecordWriter } from "../files/records.ts";
+import { RecordWriter, readRecords } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import {
@@ -102,6 +102,7 @@ export class RunDirectory implements TrainingRun {
   readonly #status: StatusWriter;
   readonly #events: EventWriter;
   readonly #eventsName: string;
+  #rowCount = 0;
   #lastCheckpoint = performance.now();
 
   /** Starts a run in a new or empty directory. Throws ERR_RUN, ERR_IO. */
@@ -165,6 +166,7 @@ export class RunDirectory implements TrainingRun {
     this.#model = model;
     const start = (name: RecordFile): FileStart => from?.starts[name] ?? emptyStart();
     this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), start("metrics"));
+    for (const _ of readRecords(this.#metrics.path)) this.#rowCount++;
     this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
     this.#draws = new RecordWriter(join(path, "draws.jsonl"), start("draws"));
@@ -174,6 +176,10 @@ export class RunDirectory implements TrainingRun {
     this.#events = new EventWriter(join(path, this.#eventsName), start("events"));
     this.#status = new StatusWriter(path, options.progress);
     this.progress = this.#status;
+  }
+
+  get rowCount(): number {
+    return this.#rowCount;
   }
 
   async restore(): Promise<
@@ -191,6 +197,7 @@ export class RunDirectory implements TrainingRun {
     // JSON has no NaN: leave out what could not be measured.
     const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
     this.#metrics.append({ step, time: Date.now() / 1000, values: finite } satisfies MetricsRow);
+    this.#rowCount++;
     this.#events.scalars(step, finite);
     if ("rollout/success" in finite) this.progress.show({ success: finite["rollout/success"]! });
   }

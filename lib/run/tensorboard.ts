@@ -5,6 +5,7 @@
 
 import { readFileSync } from "node:fs";
 import { AppendOnlyFile, type FileStart, onDisk } from "../files/disk.ts";
+import { delimited, integer } from "../files/protobuf.ts";
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte;
@@ -24,27 +25,11 @@ function masked(data: Uint8Array): number {
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
 }
 
-function varint(value: number): number[] {
-  const bytes: number[] = [];
-  let rest = value;
-  while (rest >= 0x80) {
-    bytes.push((rest % 0x80) | 0x80);
-    rest = Math.floor(rest / 0x80);
-  }
-  bytes.push(rest);
-  return bytes;
-}
-
-/** A length-delimited protobuf field. */
-function delimited(field: number, data: Uint8Array): Buffer {
-  return Buffer.concat([Buffer.from([(field << 3) | 2, ...varint(data.length)]), data]);
-}
-
 function event(wallTime: number, step: number, body: Buffer): Buffer {
   const time = Buffer.alloc(9);
   time[0] = (1 << 3) | 1;
   time.writeDoubleLE(wallTime, 1);
-  return Buffer.concat([time, Buffer.from([2 << 3, ...varint(step)]), body]);
+  return Buffer.concat([time, integer(2, step), body]);
 }
 
 function record(data: Buffer): Buffer {
@@ -81,8 +66,7 @@ export class EventWriter {
    */
   constructor(path: string, start?: number | FileStart) {
     this.#file = new AppendOnlyFile(path, start);
-    if (this.#file.bytes === 0)
-      this.#write(event(Date.now() / 1000, 0, delimited(3, Buffer.from("brain.Event:2"))));
+    if (this.#file.bytes === 0) this.#write(event(Date.now() / 1000, 0, delimited(3, "brain.Event:2")));
   }
 
   /** One event with all `values` at `step`. */
@@ -91,7 +75,7 @@ export class EventWriter {
       const simple = Buffer.alloc(5);
       simple[0] = (2 << 3) | 5;
       simple.writeFloatLE(value, 1);
-      return delimited(1, Buffer.concat([delimited(1, Buffer.from(tag)), simple]));
+      return delimited(1, Buffer.concat([delimited(1, tag), simple]));
     });
     this.#write(event(Date.now() / 1000, step, delimited(5, Buffer.concat(summary))));
   }

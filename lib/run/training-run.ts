@@ -163,6 +163,8 @@ export interface TrainingRun {
   /** Fires to stop the run: the algorithm rolls back to a safe point, saves and returns. */
   readonly signal: AbortSignal;
   readonly progress: Progress;
+  /** Rows of metrics so far, with those before a resume. */
+  readonly rowCount?: number;
   /** Number of samples to record per update. */
   readonly samplesPerUpdate: number;
   /**

@@ -22,6 +22,22 @@ export const sinkConfig = z.discriminatedUnion("to", [
     headers,
   }),
   z.strictObject({
+    to: z.literal("wandb"),
+    /** Weights & Biases' project. */
+    project: z.string().min(1).default("nlac"),
+    /** The user or team that has the project. Default: that of the login that uploads. */
+    entity: z.string().min(1).optional(),
+  }),
+  z.strictObject({
+    to: z.literal("trackio"),
+    /** A server (`trackio show`), with or without "?write_token=…". Default: $TRACKIO_SERVER_URL. */
+    url: secret.default("$TRACKIO_SERVER_URL"),
+    /** The server's write token, if `url` has none. Default: $TRACKIO_WRITE_TOKEN. */
+    token: secret.default("$TRACKIO_WRITE_TOKEN"),
+    project: z.string().min(1).default("nlac"),
+    headers,
+  }),
+  z.strictObject({
     to: z.literal("otlp"),
     /** An OpenTelemetry collector that takes OTLP over HTTP; "/v1/traces" is appended. */
     url: secret.default("http://localhost:4318"),

@@ -9,6 +9,8 @@ import type { SinkConfig } from "./config.ts";
 import { mlflowSink } from "./mlflow.ts";
 import { otlpSink } from "./otlp.ts";
 import { type QueueLimits, type ReportedRun, type RunEvent, type Sink, SinkQueue } from "./sink.ts";
+import { trackioSink } from "./trackio.ts";
+import { wandbSink } from "./wandb.ts";
 import { webhookSink } from "./webhook.ts";
 
 /**
@@ -21,6 +23,10 @@ export async function openSinks(report: readonly SinkConfig[]): Promise<Sink[]> 
       switch (config.to) {
         case "mlflow":
           return mlflowSink(config);
+        case "wandb":
+          return wandbSink(config);
+        case "trackio":
+          return trackioSink(config);
         case "otlp":
           return otlpSink(config);
         case "webhook":
@@ -71,6 +77,7 @@ function bound(sink: Sink): Sink {
 export class Reporting {
   readonly #queues: readonly SinkQueue[];
   readonly #collapse = new CollapseDetector();
+  #rowCount = 0;
 
   constructor(sinks: readonly Sink[], run: ReportedRun, limits: Partial<QueueLimits> = {}) {
     this.#queues = sinks.map((sink) => new SinkQueue(sink, run, limits));
@@ -95,7 +102,7 @@ export class Reporting {
       checkpoint: (checkpoint, force) => run.checkpoint(checkpoint, force),
       metrics(step, values) {
         run.metrics(step, values);
-        reporting.row(step, values);
+        reporting.row(step, values, run.rowCount);
       },
       trajectory(trajectory) {
         run.trajectory(trajectory);
@@ -104,11 +111,12 @@ export class Reporting {
     };
   }
 
-  /** Sends a row of metrics. */
-  row(step: number, values: Record<string, number>): void {
+  /** Sends a row of metrics. `rowCount`: the run's rows so far, with this one. Default: one more than before. */
+  row(step: number, values: Record<string, number>, rowCount = this.#rowCount + 1): void {
+    this.#rowCount = rowCount;
     const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
     const time = Date.now() / 1000;
-    for (const queue of this.#queues) queue.metrics({ step, time, values: finite });
+    for (const queue of this.#queues) queue.metrics({ number: rowCount - 1, step, time, values: finite });
     const collapse = this.#collapse.row(finite);
     if (collapse !== undefined) this.#event("collapsed", collapse);
   }

@@ -19,6 +19,8 @@ export interface ReportedRun {
 }
 
 export interface ReportedRow {
+  /** The row's number in metrics.jsonl, from 0. A resumed run repeats the numbers after its checkpoint. */
+  number: number;
   /** Number of updates. */
   step: number;
   /** Seconds since 1970. */

@@ -149,6 +149,21 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("y copies the link, and [ goes back in the time of the episodes", async () => {
+    const { page } = await open("view=episodes&run=a");
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await page.getByText("8 of 8 episodes").waitFor();
+    await page.keyboard.press("[");
+    await page.getByText(/^[1-7] of 8 episodes/).waitFor();
+    expect(page.url()).toContain("until=");
+    await page.keyboard.press("y");
+    await page.getByText("Link copied").waitFor();
+    expect(await page.evaluate("navigator.clipboard.readText()")).toBe(page.url());
+    await page.keyboard.press("]");
+    await page.getByText("8 of 8 episodes").waitFor();
+    await page.close();
+  });
+
   test("probes move in time with [ and ]", async () => {
     const { page } = await open("view=probes&run=a");
     await page.getByText("after 2 updates (2 of 2").waitFor();
@@ -213,11 +228,11 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
   });
 
   test("of many episodes, only those in sight are drawn", async () => {
-    const count = 30_000;
+    const count = 100_000;
     const many = join(root, "many");
     writeRun(many, { ...wholeRun(), episodes: Array.from({ length: count }, (_, id) => episodeOf(id)) });
     const { page } = await open("view=episodes&run=many");
-    await page.getByText("30,000 of 30,000 episodes").waitFor();
+    await page.getByText("100,000 of 100,000 episodes").waitFor();
     expect(await page.locator(".row").count()).toBeLessThan(100);
     expect(await page.locator(".row").first().innerText()).toContain(`#${count - 1}`);
     await page.locator(".longlist").evaluate((list) => {
@@ -225,7 +240,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     });
     await page.locator(".row b", { hasText: /^#0$/ }).waitFor();
     await page.selectOption("select[aria-label=task]", "lamp-1");
-    await page.getByText("10,000 of 30,000 episodes").waitFor();
+    await page.getByText("33,333 of 100,000 episodes").waitFor();
     await page.close();
   });
 

@@ -33,6 +33,7 @@ test.each([
   ],
   ["Success fell from 90 % to 20 %", { "rollout/success": [0.1, 0.2, 0.5, 0.6, 0.9, 0.9, 0.3, 0.1] }],
   ["60 targets were dropped in the last 20 updates", { "targets/dropped": constant(3) }],
+  ["1 target was dropped in the last 20 updates", { "targets/dropped": [...constant(0), 1] }],
   ["Episodes failed", { "rollout/faults": [0, 1] }],
   ["Steps of the policy were skipped", { "skipped/policy": [0, 1, 0] }],
   [

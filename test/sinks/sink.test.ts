@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { PermanentError, type ReportedRow, type Sink, SinkQueue } from "../../lib/sinks/sink.ts";
 
 const run = { id: "id", name: "n", directory: "/runs/n", recipe: {} };
-const row = (step: number): ReportedRow => ({ step, time: 0, values: { a: step } });
+const row = (step: number): ReportedRow => ({ number: step, step, time: 0, values: { a: step } });
 /** Limits that only a sink that hangs or keeps failing reaches. */
 const fast = { pauseMs: 1, closeMs: 60_000, timeoutMs: 60_000 };
 

@@ -1,4 +1,4 @@
-import { rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
@@ -8,6 +8,7 @@ import type { MetricsRow } from "../../lib/run/directory.ts";
 import type { Sink } from "../../lib/sinks/sink.ts";
 import { jsonServer } from "../support/json-server.ts";
 import { inDirectory } from "../support/tiny.ts";
+import { historyOf, readWandb } from "../support/wandb-reader.ts";
 
 const changes = [
   ...["iterations=1", "episodesPerIteration=4", "updatesPerIteration=2", "batchSize=4"],
@@ -25,6 +26,7 @@ test(
         const report = [
           { to: "webhook" as const, url: server.url, on: ["finished" as const] },
           { to: "otlp" as const, url: server.url },
+          { to: "wandb" as const, project: "p" },
           { to: "mlflow" as const, url: "http://127.0.0.1:1" }, // nobody listens there
         ];
         const seen: MetricsRow[] = [];
@@ -50,10 +52,23 @@ test(
         expect(spans.filter(({ name }: { name: string }) => name === "invoke_agent errands")).toHaveLength(4);
         expect(lines.some((line) => line.startsWith("report to mlflow: "))).toBe(true);
 
+        const root = join(told.run, "wandb");
+        const offline = () => {
+          const [name] = readdirSync(root);
+          const [file] = readdirSync(join(root, name!)).filter((name) => name.endsWith(".wandb"));
+          return readWandb(readFileSync(join(root, name!, file!)));
+        };
+        const shown = () => historyOf(offline()).map(({ updates, _step }) => [_step, updates]);
+        const recorded = rowsOf(told.run).map(({ step }, number) => [number, step]);
+        expect(shown()).toEqual(recorded);
+        expect(offline().at(-1)!.kind).toBe("exit");
+
         // A run that is over resumes with the same report, and adds nothing.
         rmSync(join(told.run, "lock"), { force: true });
         const resumed = await resumeRun(told.run, { log: () => {} });
         expect(resumed).toMatchObject({ updates: 2, stopped: false });
+        expect(shown()).toEqual(recorded);
+        expect(offline().filter(({ kind }) => kind === "exit")).toHaveLength(1);
       } finally {
         await server.close();
       }

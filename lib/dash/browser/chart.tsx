@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { palettes } from "./palette.ts";
 
 export interface Line {
   name: string;
@@ -15,29 +16,16 @@ export interface Line {
   high?: readonly number[];
 }
 
-/**
- * Eight colours that differ in hue and lightness (after Okabe and Ito), readable on both grounds.
- */
-export const palette = [
-  "#0072b2",
-  "#d55e00",
-  "#009e73",
-  "#cc79a7",
-  "#a6761d",
-  "#56b4e9",
-  "#7e57c2",
-  "#757575",
-];
-
-export function colourOf(place: number): string {
-  return palette[place % palette.length]!;
-}
-
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const scheme = signal(dark.matches);
 dark.addEventListener("change", () => {
   scheme.value = dark.matches;
 });
+
+export function colourOf(place: number): string {
+  const palette = palettes[scheme.value ? "dark" : "light"];
+  return palette[place % palette.length]!;
+}
 
 interface ChartProps {
   lines: readonly Line[];
@@ -104,9 +92,9 @@ function optionsOf(
   const axis = { stroke: ink, font, grid: { stroke: rule, width: 1 }, ticks: { show: false } };
   const series: uPlot.Series[] = [{}];
   const bands: uPlot.Band[] = [];
-  for (const { name, colour, low } of lines) {
+  for (const { name, colour, x, low } of lines) {
     const stroke = colourOf(colour);
-    series.push({ label: name, stroke, width: 1.5, spanGaps: true, points: { show: false } });
+    series.push({ label: name, stroke, width: 1.5, spanGaps: true, points: { show: x.length === 1 } });
     if (low === undefined) continue;
     const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
     bands.push({ series: [series.length, series.length + 1], fill: `${stroke}26` });

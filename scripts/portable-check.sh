@@ -1,10 +1,10 @@
 #!/bin/bash
 # Parses every C++ source of native/ with clang against libc++ and with the portable forms of native/core/platform.h, as a
 # Mac's compiler would, and prints what fails. Nothing is linked or run, and the system's own headers are still Linux's.
-# Needs clang and libc++ (Debian: clang-16 libc++-16-dev libc++abi-16-dev libomp-16-dev), `npm ci`, and libtorch
+# Needs clang and libc++ (Debian: clang-19 libc++-19-dev libc++abi-19-dev libomp-19-dev), `npm ci`, and libtorch
 # (NLAC_LIBTORCH, or the cache of `nlac setup`). torch's headers are parsed once, as a build does.
 #   scripts/portable-check.sh [FILE…]     default: all sources except fuzzers, CUDA and emulation
-#   JOBS=1 CLANG=clang++-16 scripts/portable-check.sh
+#   JOBS=1 CLANG=clang++-19 scripts/portable-check.sh
 #   MAC_TYPES=1 scripts/portable-check.sh   with int64_t as `long long`, as on macOS; there, `long` is another type
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -2,7 +2,7 @@
 // Makes prebuilds/<platform>-<arch>/<variant>/, which `npm pack` includes. Run with --help.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -98,8 +98,8 @@ async function main() {
       PREBUILD_STRIP_BIN: strip,
     };
     run(join(root, "node_modules", ".bin", "prebuildify"), argv, env);
-    // prebuildify takes one .node file; the other is copied.
-    renameSync(join(scratch, "prebuilds", platform, "nlac.node"), join(target, "nlac.node"));
+    // prebuildify takes one .node file.
+    copyFileSync(join(scratch, "prebuilds", platform, "nlac.node"), join(target, "nlac.node"));
     copyFileSync(join(root, "build", "Release", "nlac_loader.node"), join(target, "nlac_loader.node"));
     run(strip, ["--strip-all", ...ADDON_FILES.map((name) => join(target, name))]);
 

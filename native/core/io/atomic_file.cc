@@ -39,7 +39,8 @@ void AtomicFile::write(const void* data, size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  NLAC_REQUIRE(platform::flush_to_disk(fd_) == 0, "ERR_IO", beside_, ": cannot be synced: ", std::strerror(errno));
+  NLAC_REQUIRE(platform::flush_to_disk(fd_) == 0, "ERR_IO", beside_,
+               ": cannot be synced: ", std::strerror(errno));
   const int closed = ::close(fd_);
   fd_ = -1;
   NLAC_REQUIRE(closed == 0, "ERR_IO", beside_, ": cannot be closed: ", std::strerror(errno));

@@ -114,9 +114,10 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers, cons
       if (parameter.adapter == nullptr) continue;
       const Adapter& adapter = *parameter.adapter;
       for (const auto& [name, rows] : parameter.rows) {
-        const auto part =
-            std::find_if(adapter.parts.begin(), adapter.parts.end(),
-                         [&](const auto& candidate) { return candidate.name == projection_name(name); });
+        // A variable, because clang 16 with OpenMP captures no structured binding.
+        const std::string projection = projection_name(name);
+        const auto part = std::find_if(adapter.parts.begin(), adapter.parts.end(),
+                                       [&](const auto& candidate) { return candidate.name == projection; });
         if (part == adapter.parts.end()) continue;
         const auto p = static_cast<size_t>(part - adapter.parts.begin());
         const std::string module = "base_model.model." + layer_prefix(i) + name.substr(0, name.rfind('.'));

@@ -139,7 +139,7 @@ TEST_CASE("another magic, version or byte order is refused") {
 }
 
 TEST_CASE("counts and lengths that the file cannot hold are refused before memory is taken") {
-  for (const uint64_t huge : {uint64_t{20}, uint64_t{1} << 40, uint64_t{1} << 63, UINT64_MAX}) {
+  for (const uint64_t huge : {uint64_t{20}, uint64_t{1} << 40, uint64_t{1} << 63, uint64_t{UINT64_MAX}}) {
     CAPTURE(huge);
     CHECK_REFUSED(parse(Builder(huge, 0)), "ERR_MODEL_FORMAT", "the tensor count claims");
     CHECK_REFUSED(parse(Builder(0, huge)), "ERR_MODEL_FORMAT", "the metadata count claims");

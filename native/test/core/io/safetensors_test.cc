@@ -132,7 +132,7 @@ TEST_CASE("a file cut off anywhere is refused") {
 
 TEST_CASE("headers that lie about their size are refused") {
   for (const uint64_t size :
-       {uint64_t{3}, uint64_t{1} << 20, uint64_t{100'000'001}, uint64_t{1} << 63, UINT64_MAX}) {
+       {uint64_t{3}, uint64_t{1} << 20, uint64_t{100'000'001}, uint64_t{1} << 63, uint64_t{UINT64_MAX}}) {
     CAPTURE(size);
     CHECK_REFUSED(parse(file_of("{}", 0, size)), "ERR_MODEL_FORMAT", "does not fit");
   }

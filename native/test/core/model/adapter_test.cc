@@ -26,7 +26,7 @@ const std::string models[] = {"llama",   "llama-llama3-bias", "qwen2",     "qwen
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);
-  return nlohmann::json::parse(bytes.begin(), bytes.end());
+  return nlohmann::json::parse(std::string(bytes.begin(), bytes.end()));
 }
 
 // In the model's order, as options require.

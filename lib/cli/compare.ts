@@ -5,6 +5,7 @@ import { join, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { compactRuns } from "../compare/compact.ts";
 import {
   type Comparison,
   loadComparison,
@@ -28,6 +29,7 @@ interface CompareFlags {
   set: string[];
   out?: string;
   resume?: boolean;
+  copyTo?: string;
   report?: boolean;
   only?: string[];
   seeds?: number[];
@@ -43,6 +45,7 @@ export function registerCompare(program: Command): void {
     .argument("<comparison>", "name (errands) or file of a comparison, or the directory of a started one")
     .option("--set <field=value>", "change a field of the comparison; may be repeated", collect, [])
     .option("--out <directory>", "directory for runs and report (default: runs/compare-<comparison>)")
+    .option("--copy-to <directory>", "do not train; copy the finished runs, without texts and weights")
     .option("--resume", "continue: skip finished runs, resume stopped ones, retry failed ones")
     .option("--report", "do not train; report on the runs as they are")
     .option("--only <methods>", "train these methods only: nlac,rft", listed)
@@ -90,11 +93,13 @@ function seeds(text: string): number[] {
 
 async function compare(name: string, flags: CompareFlags): Promise<void> {
   const { comparison, directory } = await open(name, flags);
-  if (flags.report) {
-    const runs = comparison.methods.flatMap((method) =>
+  if (flags.report || flags.copyTo !== undefined) {
+    const planned = comparison.methods.flatMap((method) =>
       comparison.seeds.map((seed) => ({ method: method.name, seed })),
     );
-    show(makeReport(comparison, findRuns(runs, directory)), directory, flags);
+    const runs = findRuns(planned, directory);
+    if (flags.copyTo === undefined) show(makeReport(comparison, runs), directory, flags);
+    else say(`${compactRuns(comparison, runs, flags.copyTo)} finished runs copied to ${flags.copyTo}`);
     return;
   }
   const runs = await train(comparison, directory, flags);
@@ -126,9 +131,10 @@ async function open(
   if (!existsSync(join(directory, "comparison.json"))) {
     const nothing = `${directory} contains no comparison (there is no comparison.json)`;
     if (flags.report) throw new NlacError("ERR_RUN", `${nothing} to report on.`);
+    if (flags.copyTo !== undefined) throw new NlacError("ERR_RUN", `${nothing} to copy.`);
     if (flags.resume) throw new NlacError("ERR_RUN", `${nothing} to resume. Start it without --resume.`);
   }
-  if (!flags.resume && !flags.report)
+  if (!flags.resume && !flags.report && flags.copyTo === undefined)
     requireEmpty(
       directory,
       "ERR_RUN",

@@ -35,7 +35,7 @@ export interface RunFigures {
 }
 
 /** Metrics that add up to the gradient tokens if a run of an older version has no total. */
-const gradientMetrics = [
+export const gradientMetrics = [
   "tokens/l1",
   "tokens/l2",
   "tokens/rehearsal",

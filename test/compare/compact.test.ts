@@ -1,0 +1,69 @@
+import { readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { compactRuns } from "../../lib/compare/compact.ts";
+import { parseComparison } from "../../lib/compare/comparison.ts";
+import { readFigures } from "../../lib/compare/run-figures.ts";
+import { findRuns } from "../../lib/compare/schedule.ts";
+import { comparisonOf, type Row, writeOutcome, writeRun } from "../support/comparison.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const played = (step: number, steps: number, success: number) => ({
+  step,
+  values: { "rollout/success": success, "rollout/tokens": 70, environment_steps: steps },
+});
+const update = (step: number) => ({
+  step,
+  values: { "loss/l1": 0.5, "tokens/l1": 10, "tokens/generated": 40 + step, "tokens/gradient": 7 },
+});
+
+test("a copy has the figures of the run at every budget, and is smaller", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0, 1] });
+    const method = comparison.methods[0]!.name;
+    const from = join(directory, "runs");
+    const path = join(from, method, "0");
+    const rows: Row[] = [{ step: 0, values: { "eval/success": 0 } }, played(0, 100, 0.25)];
+    for (let step = 1; step <= 60; step++) {
+      rows.push(update(step));
+      if (step % 20 === 10) rows.push({ step, values: { "eval/success": step / 100 } });
+      if (step % 20 === 0) rows.push(played(step, 100 + 5 * step, step / 100));
+    }
+    rows.push(update(61));
+    writeRun(path, rows);
+    writeOutcome(path);
+    // Not finished.
+    writeRun(join(from, method, "1"), rows);
+    writeOutcome(join(from, method, "1"), { state: "stopped" });
+
+    const planned = comparison.seeds.map((seed) => ({ method, seed }));
+    const to = join(directory, "copy");
+    expect(compactRuns(comparison, findRuns(planned, from), to)).toBe(1);
+    expect(findRuns(planned, to).map(({ state }) => state)).toEqual(["finished", "waiting"]);
+    const copy = join(to, method, "0");
+    const figures = readFigures(path, 1e6);
+    expect(figures).toMatchObject({ updates: 61, gradientTokens: 61 * 7, environmentSteps: 400 });
+    for (const budget of [1, 100, 150, 200, 300, 1e6])
+      expect(readFigures(copy, budget)).toEqual(readFigures(path, budget));
+    const size = (run: string) => statSync(join(run, "metrics.jsonl")).size;
+    expect(size(copy)).toBeLessThan(size(path) / 2);
+    const { comparison: kept } = JSON.parse(readFileSync(join(to, "comparison.json"), "utf8"));
+    expect(parseComparison(kept, to)).toEqual(comparison);
+    expect(() => compactRuns(comparison, [], to)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  }));
+
+test("runs whose costs were not recorded as totals are refused", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0] });
+    const method = comparison.methods[0]!.name;
+    const older: Row["values"][] = [{ "tokens/l1": 10 }, { "rollout/action_tokens": 5 }];
+    for (const [i, values] of older.entries()) {
+      const from = join(directory, `runs-${i}`);
+      const path = join(from, method, "0");
+      writeRun(path, [{ step: 1, values }]);
+      writeOutcome(path);
+      expect(() =>
+        compactRuns(comparison, findRuns([{ method, seed: 0 }], from), join(directory, `copy-${i}`)),
+      ).toThrow(expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("no totals") }));
+    }
+  }));

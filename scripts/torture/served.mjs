@@ -1,6 +1,6 @@
 // A server that trains is killed or meets a full disk, twice, and is then continued to its end.
 // Every acknowledged reward of a turn, every correction and every ended episode must be there,
-// once; and the training must have taken all of its updates.
+// once; and the training must have taken the updates of its last iteration.
 import { existsSync, rmSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";

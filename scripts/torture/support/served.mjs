@@ -8,6 +8,7 @@
 import { existsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
+import { readRecords } from "../../../dist/files/records.js";
 import { serveAndTrain } from "../../../dist/index.js";
 
 const [run, episodes] = process.argv.slice(2);
@@ -61,6 +62,17 @@ const recipe = {
   },
 };
 
+/** Whether too few episodes are left for another iteration, and the last one's updates were taken. */
+function isTrained() {
+  let [known, updates] = [0, 0];
+  for (const { values } of readRecords(join(run, "metrics.jsonl"))) {
+    if ("target/distance" in values) updates++;
+    if (values.episodes !== undefined) [known, updates] = [values.episodes, 0];
+  }
+  const { episodesPerIteration, updatesPerIteration } = recipe.config;
+  return Number(episodes) - known < episodesPerIteration && updates >= updatesPerIteration;
+}
+
 let server;
 let result = { done: true };
 try {
@@ -78,7 +90,7 @@ try {
     } else if (left instanceof Error && !recorded().includes(name)) throw left;
     print(`end ${name}`);
   }
-  while (server.updates < Math.floor(Number(episodes) / 2)) await new Promise((done) => setTimeout(done, 20));
+  while (!isTrained()) await new Promise((done) => setTimeout(done, 50));
 } catch (error) {
   result = { code: error?.code, message: String(error?.message ?? error), refused: error instanceof Refused };
 }

@@ -3,27 +3,16 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
-import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { AdapterOptions } from "../../lib/learner/options.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
+import { codeOf, ids } from "../support/learner-checks.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const adapter: AdapterOptions = { rank: 4, alpha: 8 };
 const fixture = fileURLToPath(new URL("../fixtures/models/llama", import.meta.url));
-const ids = (text: string) => [...Buffer.from(text)];
 const text = { prompt: ids("ab"), response: ids("cdef") };
-
-async function codeOf(promise: Promise<unknown>): Promise<string> {
-  try {
-    await promise;
-  } catch (error) {
-    expect(error).toBeInstanceOf(NlacError);
-    return (error as NlacError).code;
-  }
-  return "no error";
-}
 
 async function train(model: Learner, steps: number): Promise<void> {
   await model.updateTarget(0); // θ̄ begins before the first step

@@ -2,19 +2,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { NlacError } from "../../lib/base/errors.ts";
 import { PrioritizedSampler } from "../../lib/replay/sampler.ts";
+import { codeOf } from "../support/tensors.ts";
 import { inDirectory } from "../support/tiny.ts";
-
-function codeOf(call: () => unknown): string {
-  try {
-    call();
-  } catch (error) {
-    expect(error).toBeInstanceOf(NlacError);
-    return (error as NlacError).code;
-  }
-  return "no error";
-}
 
 describe("options", () => {
   it("have the paper's defaults", () => {

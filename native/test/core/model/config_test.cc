@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "test/core/fixtures.h"
+#include "test/core/model/gguf_metadata.h"
 
 using namespace nlac;
 using namespace nlac::test;
@@ -29,24 +30,6 @@ Json with(Json json, const Json& more) {
 }
 
 ModelConfig read(const Json& json) { return ModelConfig::from_json(json.dump()); }
-
-GgufMetadata gguf(const std::string& architecture) {
-  const std::string a = architecture + ".";
-  return {{"general.architecture", architecture},
-          {a + "vocab_size", uint64_t{32}},
-          {a + "embedding_length", uint64_t{32}},
-          {a + "feed_forward_length", uint64_t{48}},
-          {a + "block_count", uint64_t{2}},
-          {a + "attention.head_count", uint64_t{4}},
-          {a + "attention.head_count_kv", uint64_t{2}},
-          {a + "context_length", uint64_t{64}},
-          {a + "attention.layer_norm_rms_epsilon", 1e-5}};
-}
-
-GgufMetadata with(GgufMetadata metadata, const std::string& key, const GgufValue& value) {
-  metadata[key] = value;
-  return metadata;
-}
 
 }  // namespace
 

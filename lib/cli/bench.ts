@@ -101,10 +101,13 @@ function defaultDirectory(): string {
   return isCheckout() ? join(packageRoot(), "bench", "results") : process.cwd();
 }
 
-/** With --only, the file name contains the filter, so that a full report is not overwritten. */
+/**
+ * The file name contains what was measured, so that reports of other cases, instruction sets or
+ * numbers of threads are not overwritten.
+ */
 function write(report: Report, directory: string, only = ""): string[] {
   mkdirSync(directory, { recursive: true });
-  const { date, suite, device, source, machine } = report;
+  const { date, suite, device, threads, source, machine } = report;
   const plain = (text: string) => text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   const parts = [
     date.slice(0, 10),
@@ -112,6 +115,7 @@ function write(report: Report, directory: string, only = ""): string[] {
     plain(only),
     device.replace(":", ""),
     plain(nameOf(machine)),
+    threads === machine.cores ? "" : `threads-${threads}`,
     source.commit?.replace("+", "-changed"),
   ];
   const base = join(directory, parts.filter((part) => part).join("-"));

@@ -1,5 +1,5 @@
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, expect, test, vi } from "vitest";
 import type { Report } from "../../lib/bench/run.ts";
@@ -40,9 +40,12 @@ test("a quick bench measures, prints its report and writes it to the given path"
   expect(files[0]).toMatch(new RegExp(`^${report.date.slice(0, 10)}-sampler-cpu-.+\\.json$`));
   expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
   expect(readFileSync(join(out, files[1]!), "utf8")).toMatch(/^<svg /);
-  // Of some cases alone: beside the other, not in its place.
+  // Of some cases or with other threads: beside the other, not in its place.
   await nlac("bench", "sampler", "--quick", "--threads", "1", "--only", "set", "--out", out);
-  expect(readdirSync(out)).toHaveLength(4);
+  const more = String(availableParallelism() + 1);
+  await nlac("bench", "sampler", "--quick", "--threads", more, "--only", "set", "--out", out);
+  expect(readdirSync(out)).toHaveLength(6);
+  expect(readdirSync(out).filter((name) => name.includes(`-threads-${more}-`))).toHaveLength(2);
   expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
 });
 

@@ -29,12 +29,14 @@ export interface BenchOptions {
   only?: string | undefined;
   /** The Python interpreter. Default: that of the environment made by scripts/peers.sh. */
   python?: string | undefined;
+  /** Peers whose name contains one of these are not measured; their rows say so. */
+  skip?: readonly string[] | undefined;
   /** Called once, with the report before its first case. */
   onStart?(report: Report): void;
   /** Called before each trial. */
   onTrial?(label: string, done: number, total: number): void;
-  /** Called with each finished case. */
-  onCase?(result: CaseResult): void;
+  /** Called with each finished case, and the report up to it. */
+  onCase?(result: CaseResult, report: Report): void;
 }
 
 export interface RowResult extends Pick<Row, "name" | "role" | "implementation"> {
@@ -89,7 +91,7 @@ const trialMinutes = 15;
  *   `only` matches no case, and errors of loading the addon
  */
 export async function runSuite(options: BenchOptions): Promise<Report> {
-  const { suite, device, threads, quick, trials, only } = options;
+  const { suite, device, threads, quick, trials, only, skip = [] } = options;
   const python = options.peers ? (options.python ?? peersPython()) : undefined;
   const all = suite.cases({ device, quick });
   const cases = all.filter(({ id }) => only === undefined || id.includes(only));
@@ -107,7 +109,9 @@ export async function runSuite(options: BenchOptions): Promise<Report> {
   let done = 0;
   for (const benchCase of cases) {
     const rows = benchCase.rows.filter(measured);
-    const outcomes = rows.map((): TrialEnd[] => []);
+    const outcomes = rows.map(({ role, name }): TrialEnd[] =>
+      role === "peer" && skip.some((text) => name.includes(text)) ? [{ missing: "skipped: --skip" }] : [],
+    );
     for (let trial = 0; trial < trials; trial++) {
       for (const [i, row] of rows.entries()) {
         options.onTrial?.(`${benchCase.id}: ${row.name}`, done++, total);
@@ -123,7 +127,7 @@ export async function runSuite(options: BenchOptions): Promise<Report> {
       rows.map((row, i) => [row, outcomes[i]!] as const),
     );
     report.cases.push(result);
-    options.onCase?.(result);
+    options.onCase?.(result, report);
   }
   return report;
 }

@@ -21,6 +21,7 @@ interface BenchFlags {
   device: string;
   peers?: boolean;
   python?: string;
+  skip?: string[];
   threads?: number;
   trials?: number;
   only?: string;
@@ -37,6 +38,7 @@ export function registerBench(program: Command): void {
     .option("--device <device>", "cpu, cuda or cuda:N", "cpu")
     .option("--peers", "also measure the other libraries and the machine's limits (see scripts/peers.sh)")
     .option("--python <path>", "with --peers: the Python interpreter in which they are installed")
+    .option("--skip <text...>", "with --peers: not the libraries whose row contains one of these texts")
     .option("--threads <number>", "threads for every library (default: the cores)", wholeNumber(1))
     .option("--trials <number>", "processes per row (default: 3; soak and --quick: 1)", wholeNumber(1))
     .option("--only <text>", "only cases whose name contains this text")
@@ -75,20 +77,22 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
     reporter.progress("", 1, 1, "steps"); // a full bar goes away
     if (!flags.json) console.log(`${text}\n`);
   };
+  const directory = flags.out ?? (quick ? undefined : defaultDirectory());
+  let files: string[] = [];
   const report = await runSuite({
     ...{ suite, device, peers, quick, only },
-    python: flags.python,
+    ...{ python: flags.python, skip: flags.skip },
     threads: flags.threads ?? threadCount(),
     trials: flags.trials ?? (quick ? 1 : (suite.trials ?? 3)),
     onTrial: (label, done, total) => reporter.progress(label, done, total, "steps"),
     onStart: (report) => show(renderHeading(report)),
-    onCase: (result) => show(renderCase(result, style)),
+    // The report is written after every case, because a suite can take an hour.
+    onCase: (result, report) => {
+      show(renderCase(result, style));
+      if (directory !== undefined) files = write(report, directory, only);
+    },
   });
-  const directory = flags.out ?? (quick ? undefined : defaultDirectory());
-  if (directory !== undefined) {
-    const files = write(report, directory, only);
-    reporter.line(`Written: ${files.join(", ")}`);
-  }
+  if (files.length > 0) reporter.line(`Written: ${files.join(", ")}`);
   if (flags.json) console.log(JSON.stringify(report, null, 2));
   const ours = report.cases.flatMap(({ rows }) => rows).filter(({ role }) => role === "ours");
   const failed = ours.find(({ missing }) => missing !== null);

@@ -59,6 +59,10 @@ test("a peer that fails, or cannot run here, is a row that says so", async () =>
   const skipping = interpreter("skipping", `echo '{"skipped": "no such device"}' >&3`);
   const skipped = await nlac("bench", "sampler", ...ends, skipping);
   expect(skipped.output).toMatch(/^sumtree +skipped: no such device$/m);
+  const unmeasured = await nlac("bench", "sampler", ...ends, skipping, "--skip", "cpprb", "torchrl");
+  expect(unmeasured.output).toMatch(/^cpprb +skipped: --skip$/m);
+  expect(unmeasured.output).toMatch(/^torchrl sampler +skipped: --skip$/m);
+  expect(unmeasured.output).toMatch(/^sumtree +skipped: no such device$/m);
   const absent = await nlac("bench", "sampler", ...ends, join(root, "absent"));
   expect(absent.output).toMatch(/^cpprb +failed: spawn .+ ENOENT$/m);
   const killed = await nlac("bench", "sampler", ...ends, interpreter("killed", "kill -9 $$"));

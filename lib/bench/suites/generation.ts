@@ -22,7 +22,7 @@ const float32: Row = { ...row, name: "nlac, float32", role: "ours", implementati
 const int8: Row = { ...row, name: "nlac, int8", role: "ours", implementation: "int8" };
 const unshared: Row = { ...row, name: "nlac, nothing shared", role: "ours", implementation: "unshared" };
 const transformers: Row = {
-  ...{ ...row, name: "transformers", role: "peer", implementation: "transformers" },
+  ...{ ...row, name: "transformers, bfloat16", role: "peer", implementation: "transformers" },
   script: "generation.py",
 };
 const transformersFloat32: Row = {

@@ -163,7 +163,7 @@ export class ServedRun implements TrainingRun {
 
   /**
    * The directory of the replay buffer. If episodes were deleted since the checkpoint, the buffer
-   * is made anew, with equal priorities, and the draw of the update in progress is dropped.
+   * is made anew, with equal priorities, and the draws of the updates in progress are dropped.
    */
   async #matchingReplay(
     directory: string,
@@ -177,6 +177,7 @@ export class ServedRun implements TrainingRun {
     for await (const _ of transitions()) found++;
     if (found === added) return directory;
     delete training.drawn;
+    delete training.prepared;
     const made = join(this.#options.directory.path, "replay-after-deletion");
     onDisk(made, () => {
       rmSync(made, { recursive: true, force: true });

@@ -37,9 +37,9 @@ import { readSampled } from "../episodes/records.ts";
 import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { ReplayBuffer, replaySample } from "../replay/buffer.ts";
-import { refine, refinementMetrics } from "../roles/refinements.ts";
-import { RoleWriter, requireWords, rolesConfig } from "../roles/role-writer.ts";
-import { targetMetrics, writeTargets } from "../roles/targets.ts";
+import { refinementMetrics } from "../roles/refinements.ts";
+import { requireWords, rolesConfig } from "../roles/role-writer.ts";
+import { targetMetrics } from "../roles/targets.ts";
 import {
   countersSchema,
   endIteration,
@@ -59,12 +59,12 @@ import { adamWConfig, trainingConfig } from "../training/config.ts";
 import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
 import { criticLosses, inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
+import { plainUpdates, preparedUpdates, prepareUpdates } from "../training/prepared-updates.ts";
 import { chooseProbes, explainProbes, tapProbes } from "../training/probes.ts";
 import { criticOptions, type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
-import { withShuffledOutcomes } from "../training/shuffle-outcomes.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
@@ -92,6 +92,12 @@ const fields = z.strictObject({
    * (docs/decisions/0016).
    */
   batchSize: count.default(1),
+  /**
+   * Updates whose completions are generated together, which keeps a GPU busy if batches are small.
+   * Those of update i of such a group come from a θ and θ̄ that are i updates old, and its
+   * transitions are drawn by priorities as old. Default and paper: 1.
+   */
+  updatesAhead: count.default(1),
   /**
    * Constrains the rollouts' actions of the format "tool" to the form and the tools' schemas.
    * Attempts and refinements stay unconstrained. Default false. Paper: not mentioned.
@@ -191,10 +197,10 @@ const stateSchema = countersSchema.extend({
   recorded: z.int().min(0),
   /** Consecutive skipped steps, per loss. */
   skipped: z.strictObject({ critic: z.int(), policy: z.int() }),
-  /**
-   * The transitions of the update in progress. Saved so that a resumed update uses the same draw.
-   */
-  drawn: replaySample.optional(),
+  /** The transitions of this update and the next prepared ones, so that resumed ones use them. */
+  drawn: z.array(replaySample).default([]),
+  /** Their completions; empty until they have been generated. */
+  prepared: preparedUpdates.default([]),
   /** Set between the critic step and the policy step of an update. */
   pending: z
     .strictObject({
@@ -253,7 +259,8 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   const saved = await run.restore();
   const state = saved === undefined ? beginning() : parseState(stateSchema, saved.state);
   const training: Training<Task> = { model, environment, tasks, replay, probes: [], state, config, run };
-  const checkpoint = (force: boolean) => run.checkpoint({ state, model, replay }, force);
+  const checkpoint = (force: boolean) =>
+    run.checkpoint({ state: { ...state, prepared: plainUpdates(state.prepared) }, model, replay }, force);
 
   const showOverall = () =>
     run.progress.overall(
@@ -315,7 +322,7 @@ export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
 }
 
 function beginning(): State {
-  return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 } };
+  return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 }, drawn: [], prepared: [] };
 }
 
 // -------------------------------------------------------------------------------------- collecting
@@ -382,25 +389,25 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   metrics["target/distance"] = await model.targetDistance();
   metrics["time/policy"] = (performance.now() - started) / 1000;
   writeRecords(training, records, texts, losses);
-  delete state.drawn;
   delete state.pending;
+  state.drawn.shift();
+  state.prepared.shift();
   return metrics;
 }
 
 /** Line 8, and the generations that line 9 needs: all are sampled under the same θ and θ̄. */
 async function critic<Task>(training: Training<Task>): Promise<NonNullable<State["pending"]>> {
-  const { model, environment, replay, state, config, run } = training;
-  state.drawn ??= replay.sample(config.batchSize);
-  const { indices, weights } = state.drawn;
+  const { model, replay, state, config, run } = training;
+  const ahead = Math.min(config.updatesAhead, config.updatesPerIteration - state.updatesDone);
+  if (state.drawn.length === 0)
+    state.drawn = Array.from({ length: ahead }, () => replay.sample(config.batchSize));
+  if (state.prepared.length === 0)
+    state.prepared = await prepareUpdates(training, state.drawn, state.updates);
+  const drawn = state.drawn[0]!;
+  const { targets, refinements: refined, metrics: generated } = state.prepared[0]!;
+  const { indices, weights } = drawn;
   const transitions = replay.get(indices);
-  const writer = new RoleWriter(model, environment, config, state.updates, run.signal);
   const started = performance.now();
-  const shuffleSeed = derivedSeed(config.seed, streams.shuffle, state.updates);
-  const outcomes = config.shuffleOutcomes ? withShuffledOutcomes(transitions, shuffleSeed) : transitions;
-  const targets = await writeTargets(writer, outcomes);
-  const targeted = performance.now();
-  const refined = await refine(writer, transitions);
-  const generated = performance.now();
 
   // L1, averaged over the tokens of a target and then over the batch. Its gradient is added up
   // here.
@@ -411,16 +418,14 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   }));
   const options = criticOptions(run, config, state.updates);
   const { losses, details } = await criticLosses(model, texts, run.signal, options);
-  /**
-   * A list of usable targets as a list of all transitions, with undefined where there is no target.
-   */
+  /** A list per usable target as a list per transition. */
   const placed = <T>(list: readonly T[]) =>
     targets.map((_, i) => list[usable.findIndex((one) => one.i === i)]);
 
   const recordingStarted = performance.now();
   const completions = { update: state.updates, transitions, targets, refinements: refined };
   const scored = { ...completions, losses: placed(losses), details: placed(details) };
-  const records = await prepareRecords(training, scored, state.drawn, state.episodes);
+  const records = await prepareRecords(training, scored, drawn, state.episodes);
   const recording = performance.now() - recordingStarted;
 
   const seed = derivedSeed(config.seed, streams.rehearsal, state.updates);
@@ -431,8 +436,8 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const refining = refinementMetrics(refined);
   const l1Tokens = losses.reduce((sum, loss) => sum + loss.length, 0);
   const metrics: Record<string, number> = {
-    ...writer.metrics(),
-    ...replay.metrics(state.drawn, state.episodes),
+    ...generated,
+    ...replay.metrics(drawn, state.episodes),
     ...refining,
     ...targetMetrics(targets),
     "loss/l1": mean(losses.map(mean)),
@@ -440,14 +445,12 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     "tokens/l1": l1Tokens,
     "tokens/rehearsal": rehearsed.tokens,
     "tokens/gradient": l1Tokens + refining["tokens/l2"]! + rehearsed.tokens,
-    "time/targets": (targeted - started) / 1000,
-    "time/refinements": (generated - targeted) / 1000,
   };
   // θ ← θ - λ1 ∇L1.
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/record"] = recording / 1000;
-  metrics["time/critic"] = (performance.now() - generated - recording) / 1000;
+  metrics["time/critic"] = (performance.now() - started - recording) / 1000;
   metrics["replay/untaught"] = setPriorities(replay, indices, placed(losses.map(mean)));
 
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));

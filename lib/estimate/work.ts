@@ -173,7 +173,9 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
   const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
-  const batch = { texts: config.batchSize };
+  // Completions of several updates are generated in one call.
+  const together = config.batchSize * config.updatesAhead;
+  const batch = { texts: together };
 
   // With a single step, a score takes the place of the future.
   const bootstrapped = turns > 1 && (config.bootstrap === "request" || config.bootstrap === "successor");
@@ -182,13 +184,13 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const rest = config.bootstrap === "monte-carlo" ? Math.min(followed, config.maxRestTokens) : 0;
   const outcome = state + action + observation + rest + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
-  const calls = bootstrapped ? futureCalls(config, texts, config.batchSize) : [];
+  const calls = bootstrapped ? futureCalls(config, texts, together) : [];
   calls.push(generationCall(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
   if (config.reasoning)
     calls.push(
       generationCall(texts, "corrected targets", "θ̄", backup + lengths.critique + request, request, batch),
     );
-  calls.push(...refineCalls(config, texts, config.batchSize));
+  calls.push(...refineCalls(config, texts, together));
 
   const student = state + action + request;
   const passes = [
@@ -205,7 +207,7 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
     steps: 2,
     moments: config.optimizerState === "separate" ? 2 : 1,
     averages: 1,
-    generation: calls,
+    generation: calls.map((call) => ({ ...call, times: call.times / config.updatesAhead })),
     passes,
     diagnosis: diagnosisOf(config, texts),
   };

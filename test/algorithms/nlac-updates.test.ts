@@ -37,6 +37,36 @@ describe("the order of an update", () => {
     expect(together).toEqual([undefined, 0.25, undefined, 0.25]); // θ̄ moves with the second step of an update
   });
 
+  test("completions of several updates are generated together, and each update uses its own", async () => {
+    const model = script();
+    const order: string[] = [];
+    const generate = model.generate.bind(model);
+    model.generate = async (requests, options) => {
+      if (roleOf(model.decode([...requests[0]!.tokens!])) === "refiner")
+        order.push(`refine ${requests.length}`);
+      return generate(requests, options);
+    };
+    const step = model.step.bind(model);
+    model.step = async (options) => {
+      order.push("step");
+      return step(options);
+    };
+    const { run } = await train(model, { updatesPerIteration: 3, updatesAhead: 2, batchSize: 4 });
+    const update = ["step", "step"];
+    expect(order).toEqual(["refine 8", ...update, ...update, "refine 4", ...update]);
+    // Each update trains on the transitions that it drew.
+    const turns = kls(model).map((text) => model.decode(text.student).split("OBSERVED").length - 1);
+    expect(turns).toEqual(run.drawn.flatMap(({ turn }) => turn));
+    expect(new Set(run.drawn.map(({ turn }) => turn.join()))).toHaveProperty("size", 3);
+    // What was generated together is counted once.
+    const generated = run.rows.flatMap(({ values }) =>
+      "loss/l1" in values ? [values["tokens/generated"]] : [],
+    );
+    expect(generated).toEqual([expect.any(Number), undefined, expect.any(Number)]);
+    expect(generated[0]).toBe(2 * generated[2]!);
+    expect(run.checkpoints.at(-1)).toMatchObject({ drawn: [], prepared: [] });
+  });
+
   test("θ̄ moves at the configured interval: with τ = 1 it is a copy that is fixed in between", async () => {
     const model = script();
     await train(model, { iterations: 2, updatesPerIteration: 5, targetRate: 1, targetEvery: 3 });

@@ -86,44 +86,48 @@ test("a run directory contains the documented files", async () => {
   expect(existsSync(join(path, "lock"))).toBe(false);
 });
 
-test("a run cut anywhere and resumed writes the same files as an uncut one", async () => {
-  const whole = fresh();
-  let generations = 0;
-  const uncut = RunDirectory.create(whole, options());
-  await trainNlac({
-    model: seededModel(() => generations++),
-    environment: errandEnvironment(),
-    config,
-    run: uncut,
-  });
-  uncut.close();
-  expect(generations).toBeGreaterThan(100);
-
-  for (const share of [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]) {
-    const path = fresh();
-    const controller = new AbortController();
-    let left = Math.floor(generations * share);
-    const first = RunDirectory.create(path, options(controller.signal));
-    const result = await trainNlac({
-      model: seededModel(() => {
-        if (left-- === 0) controller.abort();
-      }),
+test.each([1, 2])(
+  "a run cut anywhere and resumed writes the same files as an uncut one, with completions of %i updates at once",
+  async (updatesAhead) => {
+    const whole = fresh();
+    const ahead = { ...config, updatesAhead };
+    let generations = 0;
+    const uncut = RunDirectory.create(whole, options());
+    await trainNlac({
+      model: seededModel(() => generations++),
       environment: errandEnvironment(),
-      config,
-      run: first,
+      config: ahead,
+      run: uncut,
     });
-    first.close();
-    expect(result.stopped).toBe(true);
-    const model = seededModel();
-    const second = await RunDirectory.resume(path, model, options());
-    await trainNlac({ model, environment: errandEnvironment(), config, run: second });
-    second.close();
-    expect(metricsOf(path)).toEqual(metricsOf(whole));
-    for (const file of ["trajectories.jsonl", "samples.jsonl", "draws.jsonl", "probes.jsonl"]) {
-      expect(readFileSync(join(path, file), "utf8")).toBe(readFileSync(join(whole, file), "utf8"));
+    uncut.close();
+    expect(generations).toBeGreaterThan(100);
+
+    for (const share of [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]) {
+      const path = fresh();
+      const controller = new AbortController();
+      let left = Math.floor(generations * share);
+      const first = RunDirectory.create(path, options(controller.signal));
+      const result = await trainNlac({
+        model: seededModel(() => {
+          if (left-- === 0) controller.abort();
+        }),
+        environment: errandEnvironment(),
+        config: ahead,
+        run: first,
+      });
+      first.close();
+      expect(result.stopped).toBe(true);
+      const model = seededModel();
+      const second = await RunDirectory.resume(path, model, options());
+      await trainNlac({ model, environment: errandEnvironment(), config: ahead, run: second });
+      second.close();
+      expect(metricsOf(path)).toEqual(metricsOf(whole));
+      for (const file of ["trajectories.jsonl", "samples.jsonl", "draws.jsonl", "probes.jsonl"]) {
+        expect(readFileSync(join(path, file), "utf8")).toBe(readFileSync(join(whole, file), "utf8"));
+      }
     }
-  }
-});
+  },
+);
 
 test("records after the checkpoint are removed on resuming", async () => {
   const path = fresh();

@@ -62,6 +62,7 @@ const result = await trainNlac({
     iterations: 2,
     episodesPerIteration: 3,
     updatesPerIteration: 4,
+    updatesAhead: 3,
     batchSize: 4,
     criticLearningRate: 1e-2,
     policyLearningRate: 1e-2,

@@ -76,6 +76,15 @@ describe("an estimate grows", () => {
     expect(update(estimated(long, { gradientCheckpointing: true }))).toBeGreaterThan(update(estimated(long)));
   });
 
+  test("and decreases if completions of several updates are generated together, with more memory", () => {
+    const [one, many] = [1, 16].map((updatesAhead) => estimated({ batchSize: 1, updatesAhead }, allAtOnce));
+    expect(update(many!)).toBeLessThan(update(one!) / 2);
+    expect(peak(many!)).toBeGreaterThan(peak(one!));
+    const generated = ({ work }: Estimate) =>
+      work.generation.reduce((sum, { texts, times, generated }) => sum + texts * times * generated, 0);
+    expect(generated(many!)).toBeCloseTo(generated(one!), 6);
+  });
+
   test("and decreases on a CPU with generation in int8", () => {
     const [int8, whole] = [true, false].map(
       (int8Generation) => estimated({ batchSize: 1 }, { device: "cpu", int8Generation }).fits[0]!,

@@ -171,7 +171,7 @@ describe("the table", () => {
     ]);
     expect(of("slow").slice(-2)).toEqual(["17 %", "3.00 ×"]);
     expect(of("broken")).toEqual(["broken", "failed: ValueError: no"]);
-    expect(lines.at(-1)).toBe("! wrong does not compute the same: 1.2 where nlac has 1.");
+    expect(lines.at(-1)).toBe("! wrong computes another result: 1.2; nlac has 1.");
   });
 
   it("fits its columns, with the bars beside it or below", () => {

@@ -173,7 +173,7 @@ describe("commands on a trained run", () => {
     for (const whole of [run, model, "errands-base", record]) {
       const { code, output, errors } = await nlac("verify", whole);
       expect([code, errors], output).toEqual([0, ""]);
-      expect(output).toContain("Everything is whole.");
+      expect(output).toContain("Nothing is damaged.");
     }
     const damaged = join(root, "damaged");
     cpSync(run, damaged, { recursive: true });

@@ -265,7 +265,7 @@ describe("grammars", () => {
     [{ jsonSchema: { minimum: 3 } }, /needs a "type"/],
     [{ jsonSchema: { properties: { a: { not: {} } } } }, /needs a "type"/],
     [{ jsonSchema: { type: "object", properties: { a: { not: {} } } } }, /properties\.a has "not"/],
-    [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which texts cannot be held to/],
+    [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which cannot be enforced/],
     [{ jsonSchema: { anyOf: [{}], type: "object" } }, /has "type" beside "anyOf"/],
     [{ jsonSchema: { type: "string", enum: ["a", 1] } }, /not of its "type": 1/],
     [
@@ -293,7 +293,7 @@ describe("grammars", () => {
     [{ jsonSchema: { type: "string", pattern: "(" } }, /pattern is no regular expression/],
     [{ jsonSchema: { type: "string", pattern: 'a"' } }, /a quote or a backslash/],
     [{ jsonSchema: { type: "string", pattern: "[\\\\]" } }, /a quote or a backslash/],
-  ])("that are malformed, or say more than can be held to, are refused: %j", async (grammar, message) => {
+  ])("that are malformed, or cannot be enforced, are refused: %j", async (grammar, message) => {
     await expectFailure(write(grammar as Grammar), "ERR_VALUE", message);
   });
 

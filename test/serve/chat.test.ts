@@ -276,7 +276,7 @@ describe("the openai client", () => {
     ],
     [
       { response_format: { type: "json_schema", json_schema: { schema: { not: {} } } } },
-      /response_format\.jsonSchema has "not", which texts cannot be held to/,
+      /response_format\.jsonSchema has "not", which cannot be enforced/,
     ],
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
     [{ repetition_penalty: 1.1 }, /repetition_penalty: penalties are not supported/],

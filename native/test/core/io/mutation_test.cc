@@ -1,6 +1,5 @@
 // The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run.
-// Under the sanitizer builds this is what stands between a hostile file and the parsers on every
-// change.
+// With the sanitizer builds, this tests the parsers against hostile files on every change.
 #include <random>
 
 #include "fuzz/exercise.h"

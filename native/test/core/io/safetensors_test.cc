@@ -181,7 +181,7 @@ TEST_CASE("shapes and offsets that do not fit are refused") {
   const struct {
     std::string dtype, shape, offsets, part;
   } cases[] = {
-      {"F32", "[-1]", "[0,4]", "something else than integers of 0 or more"},
+      {"F32", "[-1]", "[0,4]", "something other than integers of 0 or more"},
       {"F32", "[1.0]", "[0,4]", "something else"},
       {"F32", "[\"1\"]", "[0,4]", "something else"},
       {"F32", "[1e0]", "[0,4]", "something else"},

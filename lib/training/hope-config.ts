@@ -56,8 +56,9 @@ export const hopeConfig = z
      * Who writes proposals: "policy", the trained policy; "environment", the environment's code,
      * for models that cannot write them; "different", the baseline Explore-Prompt; or a service, as
      * an object with its options: { "model": "gpt-4o" }, or { "local": path } for any model, also
-     * one that a run has trained ({ "local": "runs/sft/checkpoints/000003/learner" }). Default "policy".
-     * Paper: GPT-4o; with β above 0 a model of 3 billion parameters that was distilled from it.
+     * one that a run has trained ({ "local": "runs/sft/checkpoints/000003/learner" }). Default
+     * "policy". Paper: GPT-4o; with β above 0 a model of 3 billion parameters that was distilled
+     * from it.
      */
     proposer: proposalSource.default("policy"),
     /**

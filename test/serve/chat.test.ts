@@ -265,7 +265,7 @@ describe("the openai client", () => {
     [{ messages: [{ role: "nobody", content: "x" }] }, /messages\[0\]\.role/],
     [{ temperature: 3 }, /temperature/],
     [{ n: 0 }, /^400 n: /],
-    [{ top_logprobs: 5 }, /top_logprobs: log probabilities are asked for by logprobs/],
+    [{ top_logprobs: 5 }, /top_logprobs: log probabilities need logprobs/],
     [{ logprobs: true, top_logprobs: 21 }, /^400 top_logprobs: .*<=20/],
     [{ logprobs: true, top_logprobs: -1 }, /^400 top_logprobs: .*>=0/],
     [{ logprobs: 1 }, /logprobs/],

@@ -32,7 +32,7 @@ class CudaInference {
 
   CudaInference();
 
-  // Whether the kernels support this model: layers like Llama's, on a GPU, bfloat16 or float32, with
+  // Whether the kernels support this model: layers like Llama's, on a GPU, bfloat16 or float32, and
   // a head dimension that is a multiple of 8 and at most 256. False without CUDA.
   static bool takes(const Weights& weights, const ModelConfig& config, const KvStore& store);
 

@@ -137,7 +137,7 @@ describe("the openai client", () => {
     };
     const [completed] = (await client.completions.create(completion)).choices;
     const written = (completed as never as { token_ids: number[] }).token_ids;
-    // Half of a character has no text: its name are its bytes.
+    // Half of a character has no text: its name is its bytes.
     const name = (id: number) =>
       id < 128 || id > 255 ? learner.decode([id]) : `bytes:\\x${id.toString(16)}`;
     expect(completed!.logprobs!.tokens).toEqual(written.map(name));

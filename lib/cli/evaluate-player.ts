@@ -174,7 +174,8 @@ export async function evaluatePlayer(
   }
   const [fault, ...others] = finished.flatMap(({ fault }) => fault ?? []);
   if (fault !== undefined) {
-    const failed = others.length === 0 ? "an episode failed" : `${others.length + 1} episodes failed, the first`;
+    const failed =
+      others.length === 0 ? "an episode failed" : `${others.length + 1} episodes failed, the first`;
     process.stderr.write(`nlac: ${failed} with ${fault.code}: ${fault.message}\n`);
     if (all.every(isFaulty)) process.exitCode = 1;
   }

@@ -160,6 +160,7 @@ function parse(text: string): Files {
 }
 
 function whyNot(error: unknown): string {
-  if (error instanceof SyntaxError || error instanceof z.ZodError) return "is damaged: it is not a list of checksums.";
+  if (error instanceof SyntaxError || error instanceof z.ZodError)
+    return "is damaged: it is not a list of checksums.";
   return `is damaged: ${(error as Error).message}.`;
 }

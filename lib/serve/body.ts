@@ -53,7 +53,9 @@ export class Bodies {
         reject(error);
       };
       const brokenOff = () =>
-        refuse(new RequestError(400, "invalid_request_error", "The request is incomplete.", "incomplete_body"));
+        refuse(
+          new RequestError(400, "invalid_request_error", "The request is incomplete.", "incomplete_body"),
+        );
       const take = (chunk: Buffer) => {
         received.bytes += chunk.length;
         this.#held += chunk.length;

@@ -274,10 +274,7 @@ export const chatRequest = known(
     logprobs: z.boolean().nullish(),
     top_logprobs: z.int().min(0).max(20).nullish(),
     functions: only(z.array(z.never()), "use tools instead"),
-    function_call: only(
-      z.enum(["auto", "none"]),
-      "use tools and tool_choice instead",
-    ),
+    function_call: only(z.enum(["auto", "none"]), "use tools and tool_choice instead"),
     modalities: only(z.tuple([z.literal("text")]), "only text is generated"),
     audio: only(z.never(), "only text is generated"),
     web_search_options: only(z.never(), "there is no web search"),

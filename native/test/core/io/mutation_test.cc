@@ -87,7 +87,7 @@ void run(const std::string& format, std::vector<std::string> words, Exercise exe
   Bytes last;
   for (int i = 0; i < mutations; ++i) {
     Bytes bytes = mutator.next();
-    exercise(bytes.data(), bytes.size());  // aborts on a broken guarantee, throws an exception that is not a refusal
+    exercise(bytes.data(), bytes.size());  // aborts or throws, except for a refusal
     different += bytes != last;
     last = std::move(bytes);
   }

@@ -129,7 +129,7 @@ test.each([
   ["an exception", "mine.ts", 'throw new Error("no such luck\\nsecond line")', "no such luck"],
   ["a thrown value", "mine.ts", 'throw "no such luck"', "no such luck"],
   ["an import of nothing", "mine.ts", 'import "./nothing.ts";', "nothing.ts"],
-  ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "this one holds functions"],
+  ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "it contains functions"],
   ["no object", "mine.ts", "export default 5;", "must export a recipe"],
   ["fields that do not fit", "mine.ts", "export default { name: 5 };", "model"],
 ])("%s is an error that names the file", async (_, name, text, reason) => {

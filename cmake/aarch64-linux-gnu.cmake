@@ -1,4 +1,4 @@
-# Cross-compiles for 64-bit ARM on another Linux, and runs what is built with qemu (scripts/arm64-check.sh).
+# Cross-compiles for 64-bit ARM on another Linux, and runs the programs with qemu (scripts/arm64-check.sh).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++-12)

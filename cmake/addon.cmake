@@ -21,7 +21,7 @@ nlac_npm_include(node-addon-api nlac_node_addon_api)
 
 add_library(nlac_node INTERFACE)
 target_include_directories(nlac_node SYSTEM INTERFACE "${nlac_node_api_headers}" "${nlac_node_addon_api}")
-# The last one: a terminating worker thread accepts no exception, which must not end the process.
+# The last one: an exception that a terminating worker thread does not accept must not end the process.
 target_compile_definitions(nlac_node INTERFACE
   NAPI_VERSION=9 NODE_ADDON_API_CPP_EXCEPTIONS NODE_ADDON_API_DISABLE_DEPRECATED
   NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS)

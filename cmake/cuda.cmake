@@ -52,7 +52,7 @@ foreach(arch IN LISTS NLAC_CUDA_ARCHITECTURES)
     continue()
   endif()
   list(APPEND nlac_gencode "-gencode=arch=compute_${arch},code=sm_${arch}")
-  # An "a" variant runs on its own chip only; its plain sibling is what later chips can translate.
+  # Code for an "a" variant runs on its own chip only; later chips can translate the plain variant.
   set(nlac_ptx "-gencode=arch=compute_${plain},code=compute_${plain}")
 endforeach()
 list(APPEND nlac_gencode ${nlac_ptx})

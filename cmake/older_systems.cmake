@@ -34,7 +34,7 @@ else()
   message(FATAL_ERROR "NLAC_OLDER_SYSTEMS needs libstdc++.a (on Red Hat's systems the package libstdc++-static).")
 endif()
 
-# Makes an addon's references to `ARGN` those of the first glibc.
+# Makes an addon use the first glibc's versions of the functions `ARGN`.
 function(nlac_older_system target)
   target_sources(${target} PRIVATE ${nlac_older_systems_sources})
   foreach(name IN LISTS ARGN)

@@ -1,7 +1,7 @@
-# What differs between Linux and macOS: the names of libtorch's libraries, and options of compilers and linkers.
+# Differences between Linux and macOS: the names of libtorch's libraries, and options of compilers and linkers.
 
-# The compiler's option for OpenMP, without linking a runtime. Apple's driver knows it for its second stage only; torch's
-# wheel for macOS has omp.h among its headers.
+# The compiler's option for OpenMP, without linking a runtime. Apple's driver does not accept it, its second stage does;
+# torch's wheel for macOS has omp.h among its headers.
 if(APPLE)
   set(nlac_openmp_options "SHELL:-Xclang -fopenmp")
 else()
@@ -13,7 +13,7 @@ function(nlac_library_file directory name out)
   set(${out} "${directory}/lib/lib${name}${CMAKE_SHARED_LIBRARY_SUFFIX}" PARENT_SCOPE)
 endfunction()
 
-# Options for what links libtorch. The wheel's libraries find others by run paths; GNU's linker needs the path.
+# Options for targets that link libtorch. The wheel's libraries find others by run paths; GNU's linker needs the path.
 function(nlac_link_torch target)
   if(NOT APPLE)
     get_filename_component(site "${NLAC_TORCH_DIR}" DIRECTORY)

@@ -22,7 +22,7 @@ set(nlac_fuzzed_sources
   native/core/model/families/qwen3_5.cc
   native/core/model/families/qwen3_moe.cc
   native/core/model/families/smollm3.cc)
-# Needs no torch: what the sanitizers build.
+# The parts without torch, which the sanitizers build too.
 set(nlac_plain_sources
   ${nlac_fuzzed_sources}
   native/core/replay/cuda_sum_tree.cc

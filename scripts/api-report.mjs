@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Writes docs/api.md: what every entry point of the package exports, from the compiled
-// declarations. A test fails if the file is out of date, so that a change of the public API is part
-// of every diff that makes it.
+// declarations. A test fails if the file is out of date, so every change of the public API shows in
+// the diff.
 //   npm run api
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";

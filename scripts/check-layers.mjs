@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Checks the import rules: imports go to lower layers only and form no cycles, algorithms do not
 // import each other, one folder loads .node files, the core does not use Node or the binding, and
-// .cu files do not use torch. Imports of types count like others: they too must be read first.
+// .cu files do not use torch. Imports of types count too.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -70,12 +70,12 @@ export function checkLayers(root) {
     "native/core",
     /\.(h|cc|inc)$/,
     /^(node|napi|uv|v8|js_native)|(^|\/)binding\//,
-    "the core never knows Node",
+    "the core must not use Node",
   );
-  forbid("native/core/io", /\.(h|cc)$/, torch, "what the sanitizers and fuzzers build needs no torch");
-  forbid("native/core/replay", /\.(h|cc)$/, torch, "what the sanitizers and fuzzers build needs no torch");
-  forbid("native/cuda", /\.(cu|cuh|h)$/, torch, "a kernel takes plain pointers");
-  forbid("native/loader", /\.(h|cc)$/, torch, "the loader runs before libtorch is there");
+  forbid("native/core/io", /\.(h|cc)$/, torch, "sanitizer and fuzzer builds have no torch");
+  forbid("native/core/replay", /\.(h|cc)$/, torch, "sanitizer and fuzzer builds have no torch");
+  forbid("native/cuda", /\.(cu|cuh|h)$/, torch, "kernels take plain pointers");
+  forbid("native/loader", /\.(h|cc)$/, torch, "the loader runs before libtorch is loaded");
   return faults;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Checks .github/workflows with actionlint (syntax, expressions) and zizmor (security). Pinned
-// versions are fetched with Go and with Python. A check whose tool cannot be had is skipped with a
-// line that says so; with GITHUB_ACTIONS set, where both are installed, it fails.
+// versions are fetched with Go and with Python. A check whose tool cannot be installed is skipped
+// with a message; with GITHUB_ACTIONS set it fails instead.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { homedir } from "node:os";

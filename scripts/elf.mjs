@@ -1,4 +1,4 @@
-// What an ELF shared object needs of a system, read without binutils: libraries, run paths, and the
+// Reads the needs of an ELF shared object without binutils: libraries, run paths, and the
 // newest symbol version of each family. Section types and tags: the System V ABI and the LSB.
 import { readFileSync } from "node:fs";
 
@@ -10,12 +10,12 @@ const RUNPATH = 29;
 
 /**
  * Returns `machine`, `libraries`, `runPaths`, `sections` (names) and `symbols`: the newest version
- * of each family, e.g. { GLIBC: "2.34" }. Throws if the file is no 64-bit little-endian ELF.
+ * of each family, e.g. { GLIBC: "2.34" }. Throws if the file is not 64-bit little-endian ELF.
  */
 export function readElf(path) {
   const bytes = readFileSync(path);
   if (bytes.length < 64 || bytes.toString("latin1", 0, 6) !== "\x7fELF\x02\x01")
-    throw new Error(`${path} is no 64-bit little-endian ELF file`);
+    throw new Error(`${path} is not a 64-bit little-endian ELF file`);
   const number = (at) => Number(bytes.readBigUInt64LE(at));
   const sections = Array.from({ length: bytes.readUInt16LE(60) }, (_, i) => {
     const at = number(40) + i * bytes.readUInt16LE(58);
@@ -58,7 +58,7 @@ export function readElf(path) {
   };
 }
 
-/** Negative, 0 or positive, as `a` is older than, equal to or newer than `b`. */
+/** Negative if `a` is older than `b`, 0 if they are equal, positive if `a` is newer. */
 export function compareVersions(a, b) {
   const [x, y] = [a, b].map((version) => version.split(".").map(Number));
   for (let i = 0; i < Math.max(x.length, y.length); i++) {

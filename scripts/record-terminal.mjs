@@ -28,9 +28,7 @@ const commands = options.command ?? [
 ];
 const columns = 80;
 const rows = 30;
-/**
- * Milliseconds between captures, and how long a frame is shown at most; the last one of all longer.
- */
+/** Milliseconds between captures, of the longest frame, and of pauses. */
 const interval = 250;
 const longest = 350;
 const typing = 40;

@@ -161,7 +161,7 @@ async function runEveryInstructionSet(libtorch) {
     } else if (set !== best) sets.push(set);
   }
   const programs = /^test_(cpu|loss|optim|model|generate|learner|replay)$/;
-  // Ranks are minutes of processes, and their arithmetic is that of one learner.
+  // Tests with several ranks take minutes, and compute the same as one learner.
   const args = ["--source-file-exclude=*sharding*"];
   const files = ["test/learner/", "test/ops/", "test/replay/sampler"];
   const next = async () => {
@@ -222,7 +222,7 @@ async function compileCuda({ buildNative, toolchain, libtorch, report }) {
     await check(`nvcc ${kernel}`, () => build([join("cuda", `${basename(kernel)}.o`)]));
   await check("link the CUDA addon", async () => {
     const addon = join(await build(["nlac_cuda_check"]), "nlac_cuda_check.node");
-    // An addon may leave Node's and torch's symbols to whoever loads it, but none of nlac's.
+    // Node's and torch's symbols may be undefined in an addon, but none of nlac's.
     const names = spawnSync("nm", ["-D", "-C", "--undefined-only", addon], {
       encoding: "utf8",
       maxBuffer: 1 << 26,
@@ -257,8 +257,7 @@ let libtorch;
 const provided = await check("setup", async () => {
   libtorch = (await setup({ build: false, report })).libtorch;
 });
-// Before the build: it writes torch's headers again, and what includes them would be compiled
-// again.
+// Before the build: it rewrites torch's headers, after which their users are compiled again.
 let toolchain;
 if (ci)
   await check("CUDA toolchain", async () => {

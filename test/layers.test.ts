@@ -76,13 +76,13 @@ describe("check-layers", () => {
       { "lib/dash/browser/a.tsx": 'import "../../cli/b.ts";', "lib/cli/b.ts": "" },
       /above/,
     ],
-    ["Node in the core", { "native/core/a.cc": "#include <node_api.h>" }, /never knows Node/],
-    ["the binding in the core", { "native/core/a.h": '  #include "binding/convert.h"' }, /never knows Node/],
+    ["Node in the core", { "native/core/a.cc": "#include <node_api.h>" }, /must not use Node/],
+    ["the binding in the core", { "native/core/a.h": '  #include "binding/convert.h"' }, /must not use Node/],
     ["torch in a kernel", { "native/cuda/a.cu": "#include <ATen/ATen.h>" }, /plain pointers/],
     [
       "torch in the plain half",
       { "native/core/io/a.cc": "#include <c10/util/Exception.h>" },
-      /needs no torch/,
+      /have no torch/,
     ],
   ])("reports %s", async (_name, files, message) => {
     const found = await faults({ ...errors, ...files });

@@ -1,4 +1,4 @@
-/** What a project gets that installs nlac: the files of its tarball. */
+/** The package as installed in a project: the files of its tarball. */
 
 import { execFileSync, spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
@@ -36,7 +36,7 @@ test("links of all pages lead to files and headings that exist", async () => {
   expect(checkLinks(root)).toEqual([]);
 });
 
-test("the launcher compiles a checkout once, and passes on what the command line says", () => {
+test("the launcher compiles a checkout once, and passes on the command line's output", () => {
   const checkout = mkdtempSync(join(tmpdir(), "nlac-checkout-"));
   try {
     for (const part of ["bin", "lib", "scripts", "package.json", "tsconfig.json"])
@@ -124,7 +124,7 @@ test("docs/api.md is up to date; `npm run api` writes it", async () => {
   expect(readFileSync(join(root, "docs", "api.md"), "utf8")).toBe(report);
 }, 60_000);
 
-test("an editor says there what a recipe's field means", () => {
+test("an editor shows the description of a recipe's field there", () => {
   const recipe = `import { defineRecipe } from "nlac";
 export default defineRecipe({
   algorithm: "nlac", name: "n", model: "m", environment: { name: "errands" }, learner: { cacheBytes: 1 }, warmup: { batchSize: 2 },

@@ -1,4 +1,4 @@
-"""What the peers share: the job a trial is given, inputs by the rule of lib/bench/inputs.ts, the clock, peak memory.
+"""Shared by the peers: the job of a trial, inputs by the rule of lib/bench/inputs.ts, the clock, peak memory.
 
 A peer's script is started as `python <script> <job>`, the job being JSON, and writes its outcome as JSON to file
 descriptor 3. One process is one trial of one implementation.
@@ -17,8 +17,8 @@ import time
 import numpy as np
 
 
-# What NLAC_INSTRUCTION_SET holds nlac's kernels to, torch and its libraries keep to as well (native/core/instruction_set.h).
-# They read it at their first use.
+# NLAC_INSTRUCTION_SET limits nlac's kernels (native/core/instruction_set.h); these settings limit torch and its
+# libraries in the same way. They are read at the first use.
 LIMITS = {
     "baseline": ("default", "SSE41", "SSE4_2"),
     "avx2": ("avx2", "AVX2", "AVX2"),
@@ -74,8 +74,8 @@ def measure(job, prepare):
 
 
 class Subject:
-    """What is measured: `call` with the call's number; `check`, a figure of the first call's result by which rows are
-    held against each other; `before`, what every call needs and is not timed."""
+    """The measured calls: `call` takes the call's number; `check` gives a figure of the first call's result, by which
+    rows are compared; `before` prepares every call and is not timed."""
 
     def __init__(self, call, check=None, before=lambda: None):
         self.call, self.check, self.before = call, check, before

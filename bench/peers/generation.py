@@ -66,8 +66,8 @@ def sampled(written):
 
 
 def transformers_written(job):
-    """Writing alone, as lib/bench/suites/generation-cuda.ts has it: the prompts' keys and values are kept from the first
-    call on, and cut back to the prompts before every other."""
+    """Writing without prefill, as in lib/bench/suites/generation-cuda.ts: the first call keeps the prompts' keys and
+    values, and they are cut back to the prompts before every later call."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

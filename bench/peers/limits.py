@@ -56,7 +56,7 @@ def copy(job):
     if job["device"] != "cpu":
         return common.Subject(lambda _: by_torch())
 
-    # memcpy writes past the caches, torch's copy does not: which is faster depends on the machine.
+    # memcpy bypasses the caches, torch's copy does not: which is faster depends on the machine.
     pool = concurrent.futures.ThreadPoolExecutor(job["threads"])
     part = -(-size // job["threads"])
     pieces = [(start, min(part, size - start)) for start in range(0, size, part)]

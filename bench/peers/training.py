@@ -1,4 +1,4 @@
-"""Peers of a training step: the mean NLL of some texts, its gradient and AdamW, as lib/bench/suites/training.ts has them."""
+"""Peers of a training step: the mean NLL of some texts, its gradient and AdamW, as in lib/bench/suites/training.ts."""
 
 import common
 from generation import load_model, prompts

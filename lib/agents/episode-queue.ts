@@ -69,7 +69,7 @@ export class EpisodeQueue {
   }
 
   /**
-   * Episodes from number `first` on, once there are `count`: all that are there, up to `most`.
+   * Resolves once `count` episodes from number `first` on exist: to all of them, up to `most`.
    *
    * @param idle called while too few are there; returns whether it found something to do
    * @throws NlacError ERR_ABORTED; ERR_RUN and ERR_IO for the file

@@ -1,7 +1,8 @@
 /**
- * The order in which a served run's episodes are trained on: that of their file, or, for methods
- * that compare the episodes of a group, that in which groups are completed. Held-out episodes are
- * left out. It depends on the file only, so that a restarted server trains in the same order.
+ * The order in which a served run's episodes are trained on: the order of their file or, for
+ * methods that compare the episodes of a group, the order in which groups become complete.
+ * Held-out episodes are left out. It depends on the file only, so that a restarted server trains
+ * in the same order.
  */
 
 import type { EpisodeRecord } from "../episodes/records.ts";
@@ -17,7 +18,7 @@ export class GroupOrder {
   }
 
   /**
-   * The episodes that can be trained on now that `record` is there: itself, or the group that it
+   * Returns the episodes that can be trained on after `record`: `record`, or the group that it
    * completes. Later episodes of the same name begin a new group. Episodes without a group are left
    * out, and so are held-out ones.
    */

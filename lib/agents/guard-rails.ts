@@ -42,7 +42,7 @@ export class GuardRails {
   }
 
   /**
-   * Adds an episode; of a held-out one, its success is the metric "eval/success". It is left out if
+   * Adds an episode. Success of held-out ones is the metric "eval/success". It is left out if
    * one of its turns was generated before the server's current start (or a rollback), or by a version
    * that the client requested: it then says nothing about the current weights.
    *

@@ -1,6 +1,6 @@
 /**
- * Success on held-out episodes, those of the split "test": nothing trains on them. Every so many of
- * them are a measurement, a row of metrics.
+ * Success on held-out episodes, those of the split "test": nothing trains on them. After a fixed
+ * number of them a measurement, a row of metrics, is complete.
  */
 
 import { z } from "zod";
@@ -21,7 +21,7 @@ export class HeldOut {
   #episodes: EpisodeRecord[] = [];
   /** Measurements that were not written yet. */
   #measured: Record<string, number>[] = [];
-  /** The start whose weights wrote `#episodes`. */
+  /** Number of the start whose weights generated `#episodes`. */
   #start = 0;
 
   constructor(config: HeldOutConfig) {
@@ -35,7 +35,7 @@ export class HeldOut {
 
   /**
    * Adds an episode. Those with a turn of another start of the server, or of a version that the client
-   * requested, are left out. Returns whether that was the last of a measurement.
+   * requested, are left out. Returns whether a measurement is complete.
    *
    * @param start number of the server's current start
    */

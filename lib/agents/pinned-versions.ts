@@ -13,7 +13,7 @@ interface Pinned {
 export class PinnedVersions {
   readonly #load: (name: string) => Promise<Learner>;
   readonly #most: number;
-  /** By name, the one used last at the end. */
+  /** By name, in the order of their last use. */
   readonly #loaded = new Map<string, Pinned>();
 
   /**

@@ -96,7 +96,7 @@ export interface ServeAndTrainOptions extends Served {
   /** Pinned versions, which clients request by name, in memory at a time. Default 1. */
   maxPinned?: number;
   progress?: Progress;
-  /** Called for what an operator should know. */
+  /** Called with messages for the operator. */
   log?: (line: string) => void;
 }
 

@@ -72,8 +72,8 @@ export class ServedRun implements TrainingRun {
   nextEpisodes = async (first: number, count: number): Promise<Trajectory[]> => {
     const { queue, recipe, onBoundary } = this.#options;
     onBoundary();
-    // If clients are faster than training, off-policy methods learn from their newest episodes all
-    // the same: none waits for an earlier iteration's. GRPO's batches have a fixed size.
+    // Off-policy methods take all waiting episodes, so that training does not fall behind fast
+    // clients. GRPO's batches have a fixed size.
     const most = recipe.algorithm === "grpo" ? count : maxEpisodesPerIteration;
     return queue.next(first, [count, most], this.signal, () => {
       this.#recordHeldOut();

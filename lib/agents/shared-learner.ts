@@ -25,7 +25,7 @@ import type {
 import type { Admission, ServedModel } from "../serve/conversation-cache.ts";
 import type { DeviceShare } from "./device-share.ts";
 
-/** Requests of one generation of training, beside which requests of clients are generated. */
+/** Requests per generation of training, few enough that requests of clients can join. */
 const groupSize = 8;
 /** Milliseconds after which new requests wait until weights are saved or replaced. */
 const maxSaveWaitMs = 10_000;
@@ -261,7 +261,7 @@ export class SharedLearner implements LanguageModel, ServedModel {
   }
 
   /**
-   * Runs `compute` on groups of texts, each as large as a job may last, but of one text at least.
+   * Runs `compute` on groups of texts, each as large as one job may take, but at least one text.
    */
   async #inJobs<T extends ScoredText | DistilledText, Result>(
     texts: readonly T[],

@@ -184,7 +184,7 @@ export class Trainer {
     });
   }
 
-  /** An algorithm is at a boundary. Goes back to an earlier version if a metric fell too far. */
+  /** Called at a boundary: goes back to an earlier version if a metric fell too far. */
   #check(): void {
     const { guard } = this.#options;
     if (this.#rollBackTo !== undefined) return;

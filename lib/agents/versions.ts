@@ -42,7 +42,7 @@ export interface Version {
 
 /**
  * The kept versions of a served run, the newest first.
- * @throws NlacError ERR_RUN for a directory that is no run, ERR_CHECKPOINT for a damaged checkpoint
+ * @throws NlacError ERR_RUN for a directory without a run, ERR_CHECKPOINT for a damaged checkpoint
  *   or one of a run that was not served; ERR_IO
  */
 export function listVersions(run: string): Version[] {

@@ -284,7 +284,7 @@ interface Acted {
 
 /**
  * The text in which the value head is read: V(s) before its first token, Q(s, a) before the token
- * that is appended to the action. Which token that is does not matter.
+ * that is appended to the action. Any token will do.
  *
  * @param weight of both places; all other tokens have weight 0
  */
@@ -385,7 +385,7 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
   );
   const { criticLearningRate } = config;
   const stepped = await step(training, "critic", criticLearningRate);
-  // Not before: an update that is stopped makes them again, and counts what that generates.
+  // Only after the step: an update that is stopped before computes the targets again.
   state.targets = targets;
   const q = results.map(({ values }) => values!.at(-1)!);
   const v = results.map(({ values }) => values![0]!);

@@ -1,9 +1,9 @@
 /**
  * Critique-GRPO (Zhang et al., "Critique-GRPO: Advancing LLM Reasoning with Natural Language and
- * Numerical Feedback", 2025). Each iteration plays groups of G episodes per task under θ_old. An
- * action of each is then criticized by a critic that knows how the episode went on, and refined;
- * the refined action is played to the end of an episode of its own. k of these refinements join the
- * group:
+ * Numerical Feedback", 2025). Each iteration plays groups of G episodes per task under θ_old. A
+ * critic that knows how the episode continued then criticizes one action of each; the action is
+ * refined, and the refined action is played to the end of a separate episode. k of these
+ * refinements join the group:
  *
  *   A_i = R_i - mean of R over the G episodes and the k refinements        "mean-only"
  *
@@ -282,7 +282,7 @@ export async function trainCritiqueGrpo<Task>(options: CritiqueGrpoOptions<Task>
   }
 }
 
-/** An iteration is batched as its episodes and refinements together. */
+/** Episodes and refinements of an iteration are batched together. */
 export function batching(config: CritiqueGrpoConfig): EpochConfig {
   const { episodesPerIteration, groupSize, refinementsPerGroup } = config;
   const refinements = (episodesPerIteration / groupSize) * refinementsPerGroup;
@@ -418,8 +418,8 @@ function surrogate<Task>(
 }
 
 /**
- * The part of the loss for refinements. At θ itself as the old policy the ratio is 1 and the
- * surrogate's gradient is that of -A log π; with A times the slope of f it is that of -f(π) A.
+ * The part of the loss for refinements. With θ itself as the old policy the ratio is 1, and the
+ * surrogate's gradient is that of -A log π. With A times the slope of f it is that of -f(π) A.
  *
  * @returns the texts and results as `surrogateMetrics` reads them, and the mean π of their tokens
  */
@@ -439,7 +439,7 @@ async function shape<Task>(
   const reported = results.map((result, i) => {
     const losses = result.losses.map((loss, t) => {
       const p = Math.exp(current[i]![t]!);
-      // The surrogate's own value is that of its slope; the loss is that of f.
+      // The surrogate has the right gradient but not the value of f: report the loss with f.
       const own = -result.ratios[t]! * shaped[i]!.advantages[t]!;
       return loss - own - texts[i]!.advantages[t]! * (p / (p + config.shaping));
     });

@@ -73,9 +73,9 @@ export const dpoConfig = z
      * mean return of the episodes that took them. Default "episodes".
      */
     pairs: z.enum(["episodes", "actions"]).default("episodes"),
-    /** Most pairs of one task, or of one state. Default 4. */
+    /** Maximum pairs of one task, or of one state. Default 4. */
     pairsPerGroup: count.default(4),
-    /** Least difference of returns in a pair. Default 0: they must differ. */
+    /** Minimum difference of returns in a pair. Default 0: they must differ. */
     minGap: z.number().min(0).default(0),
     /** With "actions": γ per turn. Default 1. */
     discount: z.number().min(0).max(1).default(1),

@@ -15,7 +15,7 @@
  * paper's PRM+RL.
  *
  * Departures from the paper, on points that it leaves open; docs/algorithms/hope.md has all:
- * - Both models are trained on from iteration to iteration, not from π_0 again.
+ * - Both models continue from iteration to iteration; the paper may restart them from π_0.
  * - A pair whose two actions are equal or score the same is left out.
  */
 
@@ -263,7 +263,7 @@ async function branch<Task>(
     );
     const all = await playBranches(chosen, {
       ...{ model, seed: config.seed, signal: run.signal },
-      // Repeated actions are steps too, as are those of branches that do not exist.
+      // Repeated actions count as steps, and so do actions of branches that could not be played.
       environment: countSteps(environment, () => steps++),
       onTurn: (_, generated) => {
         tokens += generated;
@@ -410,7 +410,7 @@ async function trainActor<Task>(
   }
 }
 
-/** What there is to record of a gradient once its step has been taken. */
+/** What is recorded of a gradient after its step. */
 interface Gradient {
   metrics: Record<string, number>;
   samples: SampleRecord[];

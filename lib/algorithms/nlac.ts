@@ -74,7 +74,7 @@ const fields = z.strictObject({
   ...trainingConfig.shape,
   /**
    * Episodes collected per iteration; 0 trains on `recorded` only. Default 64. Paper: not given;
-   * its recipes here use 1,024.
+   * `recipes/paper` uses 1,024.
    */
   episodesPerIteration: z.int().min(0).default(64),
   /**
@@ -418,7 +418,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   }));
   const options = criticOptions(run, config, state.updates);
   const { losses, details } = await criticLosses(model, texts, run.signal, options);
-  /** A list per usable target as a list per transition. */
+  /** Expands a list over usable targets to all transitions. */
   const placed = <T>(list: readonly T[]) =>
     targets.map((_, i) => list[usable.findIndex((one) => one.i === i)]);
 

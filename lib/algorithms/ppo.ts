@@ -328,7 +328,7 @@ function estimate(
   });
 }
 
-/** Keeps equal advantages from a division by 0. */
+/** Avoids a division by 0 if all advantages are equal. */
 const minDeviation = 1e-8;
 
 /**

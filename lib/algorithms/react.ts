@@ -38,9 +38,9 @@ export const reactConfig = z.strictObject({
    * Number of episodes. Default: `trials` of each of 32 tasks, or of every task if there are fewer.
    */
   episodes: count.optional(),
-  /** Most episodes per task, each with its own seed. Default 1. */
+  /** Maximum episodes per task, each with its own seed. Default 1. */
   trials: count.default(1),
-  /** Most episodes at once. Default 16. */
+  /** Maximum episodes at once. Default 16. */
   concurrency: count.default(16),
   /** Softmax temperature at which actions are sampled; 0 is greedy. Default 0. */
   temperature: z.number().min(0).default(0),

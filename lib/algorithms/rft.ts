@@ -7,19 +7,19 @@
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D
  *
  * Departures from the papers, all on points that the papers leave open:
- * - θ is trained on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one
- *   set of its own samples.
+ * - θ continues from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set
+ *     of its own samples.
  * - A sample is one action after its state, not an episode, so that batch sizes compare with
  *   NLAC's.
- * - Nothing is bootstrapped: a truncated episode is imitated only if it had succeeded by then,
- *   which is rare.
+ * - A truncated episode is imitated only if it succeeded before the limit, which is rare: there are
+ *     no values to bootstrap from.
  * - An action that could not be parsed is never imitated, even if its episode succeeds.
  * - The loss is averaged over the tokens of an action and then over the batch, as in NLAC.
  * - While the buffer is empty, an iteration's updates are skipped, and the learning rate's schedule
  *   advances as if they had been taken.
- * With `imitate: "hindsight"` it is a different method, for comparison with NLAC in environments
- * whose observations show what would have been right. There the environment's code reads the
- * observations; in NLAC the model does.
+ * `imitate: "hindsight"` makes it a different method, a baseline for environments whose
+ * observations name the right action: code of the environment reads that action from them, as
+ * NLAC's model does.
  */
 
 import { z } from "zod";
@@ -76,7 +76,7 @@ export const rftConfig = z.strictObject({
    */
   batchSize: count.default(1),
   /**
-   * Least reward of an episode that is imitated. Default and paper: episodes that the environment
+   * Minimum reward of an episode that is imitated. Default and paper: episodes that the environment
    * calls a success.
    */
   successReward: z.number().optional(),

@@ -324,8 +324,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
 /**
  * γ V̄ of the state after the last action of each sequence; 0 if the episode ended there. The model
  * treats the last action of a sequence as terminal. So the value is read from an extra sequence, as
- * the target of a zero-reward action that leads to that state; which token is that action does not
- * matter.
+ * the target of a zero-reward action that leads to that state; any token will do as that action.
  */
 export async function valuesAfter(
   model: SoftQModel,

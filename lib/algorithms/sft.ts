@@ -1,7 +1,7 @@
 /**
  * Supervised fine-tuning on recorded episodes: the policy imitates actions that another player, a
  * person or an earlier run has taken. It is the warm start of HOPE (the HOPE paper, appendix C.1)
- * and useful by itself.
+ * and useful alone.
  *
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
  *
@@ -66,8 +66,8 @@ export const sftConfig = z
      */
     select: z.enum(["successes", "all"]).default("successes"),
     /**
-     * With "successes": least reward of an episode that is imitated. Default: the environment says
-     * which succeeded.
+     * With "successes": minimum reward of an episode that is imitated. Default: the environment
+     * says which succeeded.
      */
     successReward: z.number().optional(),
     /** Actions per step. Default and paper: 64 (4 × 16; Car Dealer 2 × 12). */

@@ -23,7 +23,7 @@ export type ErrorCode =
   | "ERR_SERVICE" // an LLM service failed
   | "ERR_BUDGET" // the budget of an LLM service is spent
   | "ERR_RUN" // a run directory that cannot be used
-  | "ERR_CHECKPOINT" // a checkpoint that is missing, torn or does not fit
+  | "ERR_CHECKPOINT" // a checkpoint that is missing, damaged or of another run
   | "ERR_NOT_FINITE" // ten steps in a row were not finite
   | "ERR_IO" // a file that cannot be read or written
   | "ERR_DOWNLOAD" // a download that failed or whose checksum is wrong

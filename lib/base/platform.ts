@@ -1,6 +1,7 @@
 /**
- * What differs between Linux and macOS: names of files, and questions that Linux answers in /proc and macOS by programs.
- * WSL2 is Linux. Functions take the platform as a parameter, so that each form is tested on every system.
+ * What differs between Linux and macOS: names of files, and facts that Linux has in /proc and macOS
+ * prints by programs. WSL2 is Linux. Functions take the platform as a parameter, so that the code
+ * for each platform is tested on every system.
  */
 
 import { spawnSync } from "node:child_process";

@@ -26,8 +26,8 @@ export const linuxProcesses: ProcessTable = {
 };
 
 /**
- * From programs of macOS, which has no namespaces. What cannot change is asked once. Methods throw if a program cannot
- * be run: a process must not seem to have ended for that reason.
+ * From programs of macOS, which has no namespaces. The boot's id is read once. Methods throw if a
+ * program cannot be run, so that a running process is never reported as ended.
  */
 export function darwinProcesses(run: Run = runProgram): ProcessTable {
   let boot: string | undefined;

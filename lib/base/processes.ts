@@ -1,10 +1,10 @@
-/** Which process holds something, in a form that another process can check. */
+/** Identifies the holder of a resource, in a form that another process can check. */
 
 import { hostname } from "node:os";
 import { z } from "zod";
 import { processTable } from "./process-table.ts";
 
-/** Identifies a process beyond its id, which is reused. */
+/** Identifies a process. Its id alone would not, because ids are reused. */
 export const processIdentity = z.strictObject({
   host: z.string(),
   /** Id of the machine's boot. */

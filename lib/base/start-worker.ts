@@ -6,8 +6,9 @@ import { Worker, type WorkerOptions } from "node:worker_threads";
 import { NlacError } from "./errors.ts";
 
 /**
- * A thread that runs the module `name` beside `from`, once it has sent its first message. The
- * module is JavaScript in the package, and TypeScript through jiti in a checkout's tests.
+ * Starts a thread that runs the module `name` in the folder of `from`. Resolves after its first
+ * message. The module is JavaScript in the package, and TypeScript through jiti in a checkout's
+ * tests.
  *
  * @param from the caller's `import.meta.url`
  * @throws NlacError ERR_INTERNAL with `failure`

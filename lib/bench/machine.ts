@@ -36,7 +36,7 @@ export async function describeMachine(device: string): Promise<Machine> {
 
 /** The processor or GPU, and its instruction set limit. */
 export function nameOf({ gpu, cpu, instructionSet }: Machine): string {
-  return gpu ?? (instructionSet === undefined ? cpu : `${cpu} held to ${instructionSet}`);
+  return gpu ?? (instructionSet === undefined ? cpu : `${cpu} limited to ${instructionSet}`);
 }
 
 /** Whether other load is low enough for a benchmark. */

@@ -33,7 +33,7 @@ export function renderHeading({ suite, device, threads, trials, machine, source,
   const lines = [`nlac ${build} · ${suite} · ${device} · ${place} · ${each}${quick ? " · quick" : ""}`];
   if (!isQuiet(machine)) {
     lines.push(
-      `The machine is not quiet (${Math.round(100 * machine.busy)} % of it is taken): these times are worth little.`,
+      `The machine is not quiet (${Math.round(100 * machine.busy)} % of it is taken): these times are unreliable.`,
     );
   }
   return lines.join("\n");
@@ -143,7 +143,7 @@ export function renderBar(share: number, width: number, full = "█"): string {
 
 function disagreement({ name, check }: RowResult, { rows }: CaseResult): string {
   const ours = rows.find(({ role }) => role === "ours");
-  return `! ${name} does not compute the same: ${check} where nlac has ${ours?.check}.`;
+  return `! ${name} computes another result: ${check}; nlac has ${ours?.check}.`;
 }
 
 function cut(text: string, length: number): string {

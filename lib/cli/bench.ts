@@ -74,7 +74,7 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
     colour: (process.stdout.isTTY ?? false) && !process.env.NO_COLOR,
   };
   const show = (text: string) => {
-    reporter.progress("", 1, 1, "steps"); // a full bar goes away
+    reporter.progress("", 1, 1, "steps"); // a full bar is removed
     if (!flags.json) console.log(`${text}\n`);
   };
   const directory = flags.out ?? (quick ? undefined : defaultDirectory());

@@ -174,8 +174,9 @@ export async function evaluatePlayer(
   }
   const [fault, ...others] = finished.flatMap(({ fault }) => fault ?? []);
   if (fault !== undefined) {
-    const count = others.length === 0 ? "an episode" : `${others.length + 1} episodes, the first of them`;
-    process.stderr.write(`nlac: broken: ${count} by ${fault.code}: ${fault.message}\n`);
+    const failed =
+      others.length === 0 ? "an episode failed" : `${others.length + 1} episodes failed, the first`;
+    process.stderr.write(`nlac: ${failed} with ${fault.code}: ${fault.message}\n`);
     if (all.every(isFaulty)) process.exitCode = 1;
   }
   if (stopped) {

@@ -33,7 +33,7 @@ export function registerTrain(program: Command): void {
     .argument("[recipe]", "a recipe's name (quickstart) or file; not needed with --resume")
     .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
     .option("--run <directory>", "run directory (default: runs/<recipe>-<date>)")
-    .option("--resume", "continue the run in --run from its newest whole checkpoint")
+    .option("--resume", "continue the run in --run from its newest undamaged checkpoint")
     .option("--checkpoint <number>", "with --resume: continue from this checkpoint", wholeNumber(0))
     .option("--dry-run", "print the resolved recipe and its memory and time, and exit")
     .option("--json", "print the result as JSON")

@@ -1,4 +1,4 @@
-/** `nlac verify`: checks whether the files of a run, a model or a recording are whole. */
+/** `nlac verify`: checks the files of a run, a model or a recording for damage. */
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -44,7 +44,7 @@ async function verify(name: string, flags: { json?: boolean }): Promise<void> {
   const damaged = parts.filter(({ faults }) => faults.length > 0).length;
   if (flags.json) console.log(JSON.stringify({ whole: damaged === 0, parts }, null, 2));
   else
-    console.log(damaged === 0 ? "Everything is whole." : `${damaged} of ${parts.length} parts are damaged.`);
+    console.log(damaged === 0 ? "Nothing is damaged." : `${damaged} of ${parts.length} parts are damaged.`);
   if (damaged > 0) process.exitCode = 1;
 }
 

@@ -10,7 +10,7 @@ export interface Patience {
 
 /**
  * Returns what `answer` resolves to, if it does so before the timeout and before the signal fires.
- * Not called at all if the signal has fired already.
+ * `answer` is not called if the signal has fired already.
  * @throws NlacError ERR_ENVIRONMENT, ERR_ABORTED; what `answer` throws
  */
 export async function withTimeout<T>(

@@ -1,6 +1,6 @@
 /**
- * What the page can ask for, by path and query. The server answers with it, and an exported page
- * has the answers in it.
+ * The requests that the page makes, by path and query. The server answers them; an exported page
+ * contains the answers.
  */
 
 import { NlacError } from "../base/errors.ts";

@@ -20,7 +20,7 @@ interface Head {
 export class RecordFollower<Summary> {
   /** One per record. */
   items: Summary[] = [];
-  /** Increases when the file was truncated, and everything before is void. */
+  /** Increases when the file was truncated, which makes everything read before invalid. */
   generation = 0;
   /** Why reading has stopped, if a record is damaged. */
   fault: string | undefined;

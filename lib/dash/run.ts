@@ -42,7 +42,7 @@ export class DashRun {
   #description: Record<string, unknown> = {};
   #status: RunStatus | undefined;
   #fault: string | undefined;
-  /** Why files could not be read at the last time. */
+  /** Why files could not be read at the last attempt. */
   readonly #unread = new Map<RecordFollower<unknown>, string>();
   /** Index in `episodes` of the latest record of each episode. */
   readonly #places = new Map<number, number>();
@@ -93,7 +93,7 @@ export class DashRun {
     return [...(this.#fault === undefined ? [] : [this.#fault]), ...this.#unread.values(), ...damaged];
   }
 
-  /** Everything that is shown depends on this text. */
+  /** A text that changes whenever anything that is shown changes. */
   version(): string {
     const { state, heartbeat = 0 } = this.#status ?? {};
     const files = this.#followers.map(({ generation, items }) => `${generation}.${items.length}`);

@@ -104,7 +104,7 @@ export function defineEnvironment<Task, State>(
       const given = definition.tasks[split];
       let list = lists.get(split);
       if (list === undefined) {
-        list = owning(`${name}: the ${split} tasks cannot be had`, () =>
+        list = owning(`${name}: the ${split} tasks cannot be listed`, () =>
           typeof given === "function" ? given() : given,
         );
         lists.set(split, list);

@@ -95,7 +95,7 @@ export function hopeUpdate(config: HopeConfig, texts: Texts, episodes: number): 
     ...pass(texts, "reward model", (rewardEpochs * points) / updates, state, action),
     scored: 0,
   };
-  // Of each update the share β of states has a proposal; an episode is summarized once.
+  // In each update, a share β of the states has a proposal; an episode is summarized once.
   const explored = config.proposalShare * batchSize;
   const summarized = Math.min(
     explored,

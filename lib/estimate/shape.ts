@@ -46,7 +46,7 @@ export interface ExpertsShape {
   layers: number;
   /** Experts of a layer. */
   count: number;
-  /** Of them, those that a token uses. */
+  /** Experts that a token uses. */
   perToken: number;
   /** Width of one expert. */
   intermediate: number;

@@ -59,7 +59,7 @@ export async function requireChecksums(directory: string, code: ErrorCode): Prom
 
 /**
  * One line per file that differs from checksums.json, is missing or is not listed. Throws ERR_IO
- * for a file that cannot be read: it may be whole.
+ * for a file that cannot be read: it may be undamaged.
  */
 export async function* checksumFaults(directory: string): AsyncGenerator<string> {
   const list = join(directory, checksumsName);
@@ -160,6 +160,7 @@ function parse(text: string): Files {
 }
 
 function whyNot(error: unknown): string {
-  if (error instanceof SyntaxError || error instanceof z.ZodError) return "is damaged: it is no such list.";
+  if (error instanceof SyntaxError || error instanceof z.ZodError)
+    return "is damaged: it is not a list of checksums.";
   return `is damaged: ${(error as Error).message}.`;
 }

@@ -246,7 +246,7 @@ function accessToken(env: Env): string | undefined {
   return token.trim() || undefined;
 }
 
-/** Sends GET requests with the token. Tries a busy hub four times; waits as it asks, up to 60 s. */
+/** Sends GET requests with the token. Retries a busy hub after the delay that it requests. */
 function patientFetch(token: string | undefined, retryMs: number): typeof fetch {
   return async (input, init) => {
     const headers = new Headers(init?.headers);

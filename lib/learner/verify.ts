@@ -68,7 +68,7 @@ function requireSafetensors(path: string): void {
     const { __metadata__: _, ...entries } = JSON.parse(readStart(path, header, 8).toString("utf8"));
     tensors = tensorsSchema.parse(entries);
   } catch {
-    throw wrong("its header is no list of tensors");
+    throw wrong("its header is not a list of tensors");
   }
   let end = 0;
   for (const {

@@ -90,7 +90,7 @@ function checkRegex(pattern: string, where: string): void {
   try {
     new RegExp(pattern, "u");
   } catch (error) {
-    throw new NlacError("ERR_VALUE", `${where} is no regular expression: ${(error as Error).message}.`, {
+    throw new NlacError("ERR_VALUE", `${where} is not a regular expression: ${(error as Error).message}.`, {
       cause: error,
     });
   }
@@ -172,8 +172,8 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   const held = leader === undefined ? ["type", ...own] : isValues ? [leader, "type"] : [leader];
   const loose = given(spoken).find((keyword) => !held.includes(keyword));
   if (loose !== undefined && leader !== undefined)
-    throw wrong(`has "${loose}" beside "${leader}", and texts can be held to only one of them`);
-  if (loose !== undefined) throw wrong(`has "${loose}", which texts cannot be held to`);
+    throw wrong(`has "${loose}" beside "${leader}", and only one of them can be enforced`);
+  if (loose !== undefined) throw wrong(`has "${loose}", which cannot be enforced`);
   if (leader === undefined && schema.type === undefined && given(spoken).length > 0)
     throw wrong('needs a "type"');
   if (isValues) {
@@ -221,19 +221,19 @@ function checkKeys({ properties, ...schema }: Record<string, unknown>, wrong: Wr
   if (unknown !== undefined) throw wrong(`requires ${shown(unknown)}, which "properties" does not name`);
   // xgrammar would count a repeated key twice.
   if (additionalProperties !== false && (minProperties as number) > 1)
-    throw wrong('has a "minProperties" above 1 beside "additionalProperties", which texts cannot be held to');
+    throw wrong('has a "minProperties" above 1 beside "additionalProperties", which cannot be enforced');
 }
 
 function checkString(schema: Record<string, unknown>, where: string, wrong: Wrong): void {
   const { pattern, format } = schema;
   if (format !== undefined && !formats.includes(format))
-    throw wrong(`has the format ${shown(format)}, which texts cannot be held to; say it as a "pattern"`);
+    throw wrong(`has the format ${shown(format)}, which cannot be enforced; use a "pattern"`);
   if (pattern === undefined) return;
   if (typeof pattern !== "string") throw wrong('must have a text as its "pattern"');
   checkRegex(pattern, `${where}.pattern`);
   // xgrammar matches the encoded string, in which these characters are escaped.
   if (/"|\\\\/.test(pattern))
-    throw wrong('has a "pattern" with a quote or a backslash, which texts cannot be held to');
+    throw wrong('has a "pattern" with a quote or a backslash, which cannot be enforced');
 }
 
 /** The types that a schema allows: all if it names none, undefined if one is unknown. */

@@ -174,11 +174,11 @@ export interface StepOptions extends AdamWOptions {
 
 /** Generates the actions of episodes in a learner's place, for example on inference servers. */
 export interface ActionGenerator {
-  /** Each request is sent at once: batching is the generator's own. */
+  /** Each request is sent at once: the generator batches requests itself. */
   readonly unbatched?: boolean;
   /**
-   * Whether it is another policy, which training does not change: the learner is then evaluated
-   * itself.
+   * Whether it is a fixed policy, which training does not change. Evaluations then play the
+   * learner.
    */
   readonly fixed?: boolean;
   generate(

@@ -53,12 +53,12 @@ export interface InstallOptions {
   report?: Reporter;
 }
 
-/** Wheels of which `directory` lacks required members. */
+/** Wheels with required members that `directory` lacks. */
 export function missingWheels(directory: string, wheels: readonly Wheel[], need: Need = "all"): Wheel[] {
   return wheels.filter((wheel) => lacking(directory, wheel, need) !== undefined);
 }
 
-/** Compressed size of what `directory` lacks of the wheels, in bytes. */
+/** Compressed size of the wheels' members that `directory` lacks, in bytes. */
 export function missingBytes(directory: string, wheels: readonly Wheel[], need: Need = "all"): number {
   return wheels.reduce((sum, wheel) => sum + (lacking(directory, wheel, need)?.bytes ?? 0), 0);
 }

@@ -71,7 +71,7 @@ export interface SetupResult {
 }
 
 /**
- * An addon that is there is tested by loading it; one that does not load is compiled. Throws
+ * An existing addon is tested by loading it; one that does not load is compiled. Throws
  * ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION, ERR_DOWNLOAD, ERR_IO, ERR_ADDON_NOT_FOUND.
  */
 export async function setup(options: SetupOptions = {}): Promise<SetupResult> {

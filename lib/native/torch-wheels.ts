@@ -1,6 +1,6 @@
 /**
- * The pinned torch of each platform. Its C++ libraries do not depend on the Python version, so one wheel per platform
- * works on every machine, even without Python.
+ * The pinned torch wheel of each platform. Torch's C++ libraries do not depend on the Python
+ * version, so one wheel per platform works on every machine, even without Python.
  */
 
 import { type Platform, platformName, thisPlatform } from "../base/platform.ts";
@@ -139,7 +139,7 @@ export function pinnedWheels(platform: Platform = thisPlatform): PinnedWheels | 
   return pinned[platformName(platform)];
 }
 
-/** The platforms of wheels for pip and uv, by the wheels' files: for ones that fit several, this machine's. */
+/** The platforms to pass to pip and uv: those of the wheels' files, or of this machine. */
 export function platformTags(
   wheels: readonly Wheel[],
   platform: Platform = thisPlatform,

@@ -1,4 +1,4 @@
-/** What a pinned wheel is, those of CUDA on x86-64, and that of the default model. torch-wheels.ts has torch's. */
+/** The type of a pinned wheel, CUDA's wheels for x86-64, and the wheel of the default model. */
 
 export interface Wheel {
   name: string;

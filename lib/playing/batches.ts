@@ -8,8 +8,7 @@ import type { NlacError } from "../base/errors.ts";
 import type { GenerateRequest, Generation, LanguageModel } from "../model/language-model.ts";
 
 /**
- * A language model, or a service whose reply may fail; the error is then returned in the reply's
- * place.
+ * A language model, or a service whose reply may fail; an error then takes the reply's place.
  */
 export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions" | "rollouts"> {
   /**

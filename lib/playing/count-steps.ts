@@ -16,7 +16,7 @@ export function countSteps<Task>(environment: Environment<Task>, onStep: () => v
 }
 
 /**
- * `object` with another method `name`; the others run on the object itself, which may be a class's.
+ * `object` with the method `name` replaced. Other methods run on `object`, for private fields.
  */
 function replacing<T extends object, Name extends keyof T>(object: T, name: Name, method: T[Name]): T {
   return new Proxy(object, {

@@ -73,7 +73,7 @@ export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Ev
   return { ...summarize(figures, options.trials), trajectories };
 }
 
-/** The player itself, if what plays its training's episodes is another policy. */
+/** The player without its `rollouts`, if those are a fixed policy. */
 function evaluated(player: Player): Player {
   return player.rollouts?.fixed ? overlay(player, { rollouts: undefined }) : player;
 }

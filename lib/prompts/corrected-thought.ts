@@ -1,8 +1,7 @@
 /**
- * Requests to reasoning models. A target's thought has read what came after the action, and a
- * refinement's thought has read the critique; the critic and the policy must produce the same
- * completions without either. A further request rewrites the thought so that it infers what it had
- * read.
+ * Requests to reasoning models. A target's thought refers to what followed the action, a
+ * refinement's thought to the critique; the critic and the policy must produce the same completions
+ * without this information. A further request rewrites the thought so that it infers it.
  */
 
 import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";

@@ -103,8 +103,8 @@ export interface Proposals {
 }
 
 /**
- * The usable actions of a reply. A reply that is no JSON list is malformed as a whole; of a list,
- * each item is judged by itself.
+ * The usable actions of a reply. A reply that is not a JSON list is malformed as a whole; items of
+ * a list are judged separately.
  *
  * @param taken actions that are not new
  * @param privileged what neither an action nor its thought may give away

@@ -14,7 +14,7 @@ const secretBytes = 32;
 const helloBytes = secretBytes + 4;
 /** Milliseconds in which a connection must send the secret. */
 const helloMs = 10_000;
-/** Connections per rank that may still owe the secret. Above that the oldest is closed. */
+/** Maximum connections per rank that have not sent the secret. Above it the oldest is closed. */
 const pendingPerRank = 4;
 const invitation = z.strictObject({ port: z.int(), secret: z.string() });
 

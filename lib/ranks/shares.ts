@@ -32,7 +32,7 @@ export function sharesOf(
 
 /** Tokens of a block of the KV cache. */
 const blockTokens = 16;
-/** A rank takes at most this many times an equal share of a call for the sake of its cache. */
+/** A rank with cached prefixes takes at most this multiple of an equal share of a call. */
 const largestLoad = 1.25;
 
 /**

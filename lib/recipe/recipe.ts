@@ -222,7 +222,7 @@ export async function importExported(
   try {
     exported = structuredClone(loaded);
   } catch (error) {
-    const message = `${path} is no ${kind.toLowerCase()}: those are plain values, and this one holds functions.`;
+    const message = `${path} is not a ${kind.toLowerCase()}: it must be a plain value, but it contains functions.`;
     throw new NlacError("ERR_CONFIG", message, { cause: error });
   }
   if (typeof exported !== "object" || exported === null) {

@@ -80,7 +80,7 @@ export interface TrainRecipeOptions {
 }
 
 export interface ResumeRunOptions extends Omit<TrainRecipeOptions, "directory"> {
-  /** Number of the checkpoint to continue from. Default: the newest one that is whole. */
+  /** Number of the checkpoint to continue from. Default: the newest undamaged one. */
   checkpoint?: number | undefined;
 }
 
@@ -143,7 +143,7 @@ export async function trainRecipe(
 
 /**
  * Continues a run with the recipe that it was started with. If its newest checkpoint is damaged,
- * the newest one that is whole is used, with a warning. Records after the checkpoint are removed
+ * the newest undamaged one is used, with a warning. Records after the checkpoint are removed
  * and repeated; later checkpoints are renamed to `….aside`. Without `log`, warnings are emitted by
  * the process.
  *

@@ -34,7 +34,7 @@ export const replaySample = z.strictObject({
 
 export type ReplaySample = z.infer<typeof replaySample>;
 
-/** Least priority of a drawn transition: one with no loss or no target now may have one later. */
+/** Minimum priority: a drawn transition without a loss or target now may have one later. */
 const minPriority = 1e-6;
 
 /** Priority of a new transition if no other has one. */

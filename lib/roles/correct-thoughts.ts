@@ -1,6 +1,6 @@
 /**
- * Reasoning models (appendix A): thoughts that have read what their reader will not see are
- * rewritten so that they infer it.
+ * Rewrites thoughts of reasoning models (appendix A) that refer to information which their reader
+ * will not have, so that they infer it.
  */
 
 import type { Generation, LanguageModel } from "../model/language-model.ts";

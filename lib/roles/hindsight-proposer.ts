@@ -366,7 +366,7 @@ export class HindsightProposer {
     return this.#new(places, proposed);
   }
 
-  /** Of single actions those that can be read, are neither known nor taken, and differ. */
+  /** The single actions that can be parsed, are neither known nor taken, and differ. */
   #new(
     places: readonly Place[],
     proposed: readonly { place: Place; known: readonly Action[]; text: string | undefined }[],

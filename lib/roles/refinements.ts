@@ -49,7 +49,7 @@ export interface Judgement {
  * (eq. 3), the refiner the history of attempts and critiques. With m = 0 the attempt is the result,
  * and it is judged only if approval is required.
  *
- * @param requests per transition, what the first critique answers instead of the critic's request.
+ * @param requests per transition, the request of the first critique instead of the critic's.
  *   The refiner reads that critique after the critic's request, as any other
  */
 export async function refine(

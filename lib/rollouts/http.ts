@@ -30,7 +30,7 @@ export class HttpFault extends Error {
 const longMs = 60 * 60_000;
 /** Milliseconds for calls that a server answers at once. */
 export const quickMs = 30_000;
-/** Interval of TCP keep-alive probes, which detect a machine that is gone. */
+/** Interval of TCP keep-alive probes, which detect a machine that has failed. */
 const keepAliveMs = 30_000;
 
 const agents = {

@@ -37,8 +37,7 @@ const pauseMs = { first: 250, most: 8000 };
 /** How long a server that failed rests, in milliseconds, if there are others. */
 const restMs = 5000;
 /**
- * A server may have this many times the requests of another for the sake of its cache, and a few
- * more.
+ * A server with a cached prefix may have this multiple of another's requests, and a few more.
  */
 const cacheLoad = { factor: 2, more: 8 };
 

@@ -37,7 +37,7 @@ export const sglang: Engine = {
   scoredAt: (temperature) => (temperature === 0 ? 1 : temperature),
 
   async open(url) {
-    const info = await callOrAdvise(url, "/model_info", undefined, `It is no SGLang server, or ${old}`);
+    const info = await callOrAdvise(url, "/model_info", undefined, `It is not an SGLang server, or ${old}`);
     readAnswer(infoSchema, info, `${url}/model_info`);
     const about = readAnswer(
       serverSchema,

@@ -26,7 +26,7 @@ export const vllm: Engine = {
   async open(url, kind) {
     const { version } = readAnswer(
       versionSchema,
-      await callOrAdvise(url, "/version", undefined, "It is no vLLM server."),
+      await callOrAdvise(url, "/version", undefined, "It is not a vLLM server."),
       `${url}/version`,
     );
     const { id, maxPositions } = await firstModel(url);

@@ -1,8 +1,8 @@
 /**
  * Lists a run's checkpoints, checks whether one is complete, and chooses the one to resume from.
  *
- * A checkpoint is whole if its files have their checksums (files/checksums.ts), it belongs to this
- * run, and the episodes begin as they did when it was written.
+ * A checkpoint is undamaged if its files have their checksums (files/checksums.ts), it belongs to
+ * this run, and the episodes begin as they did when it was written.
  */
 
 import { createHash } from "node:crypto";
@@ -101,7 +101,7 @@ export function rewardModelDirectory(run: string): string {
 }
 
 /**
- * The checkpoint to resume from: number `number`, or the newest one that is whole. Take the run's
+ * The checkpoint to resume from: number `number`, or the newest undamaged one. Take the run's
  * lock first.
  *
  * @param warn called with one line per file that is damaged but not needed

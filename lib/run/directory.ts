@@ -123,8 +123,8 @@ export class RunDirectory implements TrainingRun {
   }
 
   /**
-   * Continues the run in `path` from `from`, by default its newest whole checkpoint. `model` was
-   * resumed from that checkpoint. Newer checkpoints are set aside.
+   * Continues the run in `path` from `from`, by default its newest undamaged checkpoint. `model`
+   * was resumed from that checkpoint. Newer checkpoints are set aside.
    * @throws NlacError ERR_RUN, ERR_CHECKPOINT, ERR_IO
    */
   static async resume(

@@ -1,7 +1,7 @@
 /**
  * Records of what an update trained on. `samples.jsonl` has some complete samples, `draws.jsonl`
- * every transition that was drawn, `probes.jsonl` a few fixed transitions explained again and
- * again.
+ * every transition that was drawn, `probes.jsonl` a few fixed transitions, explained
+ * repeatedly.
  */
 
 import { join } from "node:path";

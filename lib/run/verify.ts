@@ -60,7 +60,7 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
     yield await check(join(run, "latest"), (path) => {
       const named = onDisk(path, () => readFileSync(path, "utf8")).trim();
       const exists = numbers.some((number) => checkpointPath(run, number).endsWith(`/${named}`));
-      return exists ? undefined : `${path} names ${JSON.stringify(named)}, which is no checkpoint.`;
+      return exists ? undefined : `${path} names ${JSON.stringify(named)}, which is not a checkpoint.`;
     });
 }
 

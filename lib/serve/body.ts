@@ -21,7 +21,7 @@ export class Bodies {
    * Calls `use` with the request's body, which counts as held until `use` is done.
    *
    * @throws RequestError of status 413 for a body that is too long, 415 for one whose content-type
-   *   is not JSON, 429 if others take too much memory, 400 if the client breaks off
+   *   is not JSON, 429 if others take too much memory, 400 if the client disconnects
    */
   async with<T>(c: Context, use: (body: Uint8Array) => Promise<T>): Promise<T> {
     const { incoming } = c.env as HttpBindings;
@@ -53,7 +53,9 @@ export class Bodies {
         reject(error);
       };
       const brokenOff = () =>
-        refuse(new RequestError(400, "invalid_request_error", "The request broke off.", "incomplete_body"));
+        refuse(
+          new RequestError(400, "invalid_request_error", "The request is incomplete.", "incomplete_body"),
+        );
       const take = (chunk: Buffer) => {
         received.bytes += chunk.length;
         this.#held += chunk.length;

@@ -115,7 +115,7 @@ export class Chats {
     if (place !== undefined) {
       c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)
-        throw badRequest("An episode goes on with one answer: n must be 1 where it is recorded.", "n");
+        throw badRequest("A recorded episode continues with one answer: n must be 1.", "n");
     }
     return place;
   }

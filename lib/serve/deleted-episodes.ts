@@ -5,7 +5,7 @@ import type { EpisodeRecord } from "../episodes/records.ts";
 /** What remains of a deleted episode: an episode that could not begin. */
 function deletedRecord({ id, group, split }: EpisodeRecord): EpisodeRecord {
   return {
-    // Its place in the group remains, too, and that nothing was trained on it.
+    // The group and the split stay, so that the other episodes are treated as before.
     ...(group === undefined ? {} : { group }),
     ...(split === undefined ? {} : { split }),
     ...{ id, task: "", seed: 0, outcome: "environment-fault", reward: 0, turns: [] },

@@ -150,7 +150,7 @@ const message = z.preprocess(
       content: content.nullish(),
       tool_calls: z
         .array(z.unknown())
-        .max(1, "A turn has one call at most; calls beside each other are not supported")
+        .max(1, "A turn has at most one call; parallel calls are not supported")
         .pipe(z.array(call))
         .nullish(),
     }),
@@ -239,7 +239,7 @@ const noneIsLeftOut = ({
   n?: number | null | undefined;
   best_of?: number | null | undefined;
 }) => (best_of ?? 1) <= (n ?? 1);
-const allAreGiven = { path: ["best_of"], error: "every text is given back: ask for as many with n" };
+const allAreGiven = { path: ["best_of"], error: "all completions are returned: choose their number with n" };
 
 export const chatRequest = known(
   {
@@ -273,11 +273,8 @@ export const chatRequest = known(
       .nullish(),
     logprobs: z.boolean().nullish(),
     top_logprobs: z.int().min(0).max(20).nullish(),
-    functions: only(z.array(z.never()), "functions are given as tools"),
-    function_call: only(
-      z.enum(["auto", "none"]),
-      "functions are given as tools, and calls are asked for by tool_choice",
-    ),
+    functions: only(z.array(z.never()), "use tools instead"),
+    function_call: only(z.enum(["auto", "none"]), "use tools and tool_choice instead"),
     modalities: only(z.tuple([z.literal("text")]), "only text is generated"),
     audio: only(z.never(), "only text is generated"),
     web_search_options: only(z.never(), "there is no web search"),
@@ -290,7 +287,7 @@ export const chatRequest = known(
   .refine(noneIsLeftOut, allAreGiven)
   .refine(({ logprobs, top_logprobs }) => logprobs || !top_logprobs, {
     path: ["top_logprobs"],
-    error: "log probabilities are asked for by logprobs: true",
+    error: "log probabilities need logprobs: true",
   });
 
 export const completionRequest = known(

@@ -1,6 +1,6 @@
 /**
  * Redaction of episodes before they are stored: texts of people are changed, and the ids with them.
- * Ids that a text's change concerns lose their log probabilities.
+ * Ids whose text changes lose their log probabilities.
  */
 
 import type { EpisodeRecord } from "../episodes/records.ts";

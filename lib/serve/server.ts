@@ -93,7 +93,7 @@ export interface ServeOptions {
   onRecord?: (record: EpisodeRecord) => void;
   /** Adds endpoints. */
   extend?: (extension: Extension) => void;
-  /** Called for what an operator should know. */
+  /** Called with messages for the operator. */
   log?: (line: string) => void;
 }
 

@@ -15,7 +15,7 @@ import { type Budget, checkBudget, Places } from "./limits.ts";
 import { BrokenAnswer, withRetries } from "./retries.ts";
 
 export interface CompletionOptions {
-  /** Most tokens of the reply. Default: the service's own. */
+  /** Maximum tokens of the reply. Default: the service's own. */
   maxTokens?: number;
   /** Default: the service's own. */
   temperature?: number;
@@ -64,7 +64,7 @@ export interface ServiceOptions {
   apiKey?: string;
   /** Sampling temperature. Default 0. */
   temperature?: number;
-  /** Most tokens of a reply; a longer one is truncated but still used. Default 512. */
+  /** Maximum tokens of a reply; a longer one is truncated but still used. Default 512. */
   maxTokens?: number;
   /**
    * Timeout for a complete reply, in milliseconds from when the request is sent. Default 30,000.
@@ -75,7 +75,7 @@ export interface ServiceOptions {
    * 5xx, with growing pauses. Default 10, half a minute in all.
    */
   maxRetries?: number;
-  /** Most concurrent requests; others wait in order of arrival. Default 64. */
+  /** Maximum concurrent requests; others wait in order of arrival. Default 64. */
   concurrency?: number;
   /**
    * Once it is spent, further requests throw ERR_BUDGET. Requests in flight at that time may exceed

@@ -28,7 +28,7 @@ export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dt
   local: string | LocalModel;
   /** Sampling temperature. Default 0. */
   temperature?: number;
-  /** Most tokens of a reply. Default 512. */
+  /** Maximum tokens of a reply. Default 512. */
   maxTokens?: number;
   /**
    * Bytes of KV cache for current and past requests: determines the batch size and how much of a

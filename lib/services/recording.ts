@@ -251,7 +251,7 @@ function nearest(path: string, request: Asked): string {
   const { messages: _, ...asked } = request;
   if (messages === request.messages.length && messages === entry.messages.length) {
     const { messages: _, ...recorded } = entry;
-    return `Its messages were recorded with ${JSON.stringify(recorded)}, but are asked with ${JSON.stringify(asked)}.`;
+    return `Its messages were recorded with ${JSON.stringify(recorded)}, but asked with ${JSON.stringify(asked)}.`;
   }
   const excerpt = (message: Asked["messages"][number] | undefined) => {
     if (message === undefined) return "nothing";
@@ -260,7 +260,7 @@ function nearest(path: string, request: Asked): string {
   };
   return (
     `The nearest recorded one agrees in ${messages} of its ${request.messages.length} messages; then it has ` +
-    `${excerpt(entry.messages[messages])} where ${excerpt(request.messages[messages])} is asked.`
+    `${excerpt(entry.messages[messages])} where this request has ${excerpt(request.messages[messages])}.`
   );
 }
 

@@ -77,7 +77,7 @@ class OfflineRun {
     this.#write(records, (data) => writeAtomically(this.#path, Buffer.concat([fileHeader, data])));
     // Rows that are missing in metrics.jsonl are missing here too.
     this.#rowCount = Number.isFinite(rowCount) ? rowCount : rows.length;
-    // Beside a file that it has uploaded, `wandb sync` leaves these, and then omits the file.
+    // `wandb sync` marks a file that it has uploaded with these, and then skips it.
     for (const mark of ["synced", "syncstate"])
       onDisk(this.#path, () => rmSync(`${this.#path}.${mark}`, { force: true }));
   }

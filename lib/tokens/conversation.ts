@@ -294,8 +294,8 @@ export class Conversation {
   }
 
   /**
-   * A conversation of one placeholder id, which continues as this one does: to render what follows in another thread,
-   * for `extend`.
+   * A conversation of one placeholder id that continues like this one, so that another thread can
+   * render what follows, for `extend`.
    */
   ending(): ConversationJson {
     const { system, tools } = this.#context;

@@ -6,9 +6,9 @@
 import { PairMerger, type PairOptions, RememberedWords, type WordEncoder } from "./bpe.ts";
 
 export interface CharacterPairOptions extends PairOptions {
-  /** Whether missing characters become bytes, if all bytes of the character have a token. */
+  /** Whether a missing character becomes its bytes, if all of them have tokens. */
   byteFallback: boolean;
-  /** Stands for other missing characters; undefined: they are omitted. */
+  /** The token of other missing characters; undefined if they are omitted. */
   unknown?: number | undefined;
   /** Whether adjacent missing characters become one unknown token. */
   fuseUnknown: boolean;
@@ -35,8 +35,8 @@ const spacedWord = /\u2581*[^\u2581]+|\u2581+/gu;
 /**
  * The encoder of a vocabulary of characters.
  *
- * If no merge has a space after another character, a text is cut there first. This does not change
- * the ids, and words can be remembered.
+ * If no merge has a space after another character, text is first cut into words, which are cached.
+ * The ids are the same.
  *
  * @throws NlacError ERR_MODEL_FORMAT if a merge names a token that is not in the vocabulary
  */

@@ -1,7 +1,7 @@
 /**
- * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata. Of a byte-level BPE these
- * contain vocabulary and merges, but only the name of the pre-tokenizer; of a SentencePiece model,
- * vocabulary and scores.
+ * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata. For a byte-level BPE the
+ * metadata has vocabulary and merges, but only the name of the pre-tokenizer; for a SentencePiece
+ * model, vocabulary and scores.
  */
 
 import { NlacError } from "../base/errors.ts";

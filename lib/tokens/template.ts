@@ -179,7 +179,7 @@ export class ChatTemplate {
    * distinguish control tokens from messages that spell them.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages, or takes too many steps,
-   *   too much memory or time; ERR_VALUE for something else than messages
+   *   too much memory or time; ERR_VALUE for anything but messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): string {
     return this.#render(checkMessages(messages), options);

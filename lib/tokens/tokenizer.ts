@@ -228,7 +228,7 @@ export class Tokenizer {
    * whitespace, even if the text spells one. Unpaired surrogates become U+FFFD. Characters that the
    * vocabulary cannot express become its unknown token, or are omitted if it has none.
    *
-   * @throws NlacError ERR_VALUE for something else than a text, ERR_TOKENIZER if a pattern of the
+   * @throws NlacError ERR_VALUE for anything but a text, ERR_TOKENIZER if a pattern of the
    *   tokenizer takes too long
    */
   encode(text: string, options: EncodeOptions = {}): number[] {

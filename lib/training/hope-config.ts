@@ -56,8 +56,9 @@ export const hopeConfig = z
      * Who writes proposals: "policy", the trained policy; "environment", the environment's code,
      * for models that cannot write them; "different", the baseline Explore-Prompt; or a service, as
      * an object with its options: { "model": "gpt-4o" }, or { "local": path } for any model, also
-     * one that a run has trained ({ "local": "runs/sft/checkpoint/learner" }). Default "policy".
-     * Paper: GPT-4o; with β above 0 a model of 3 billion parameters that was distilled from it.
+     * one that a run has trained ({ "local": "runs/sft/checkpoints/000003/learner" }). Default
+     * "policy". Paper: GPT-4o; with β above 0 a model of 3 billion parameters that was distilled
+     * from it.
      */
     proposer: proposalSource.default("policy"),
     /**
@@ -74,7 +75,7 @@ export const hopeConfig = z
      */
     summary: z.enum(["short", "negotiation"]).default("short"),
     /**
-     * Longest summary and longest list of proposals, in tokens, whoever writes them. Default 512
+     * Longest summary and longest list of proposals, in tokens, for every proposer. Default 512
      * each. Paper: not given; its recipes take `maxTokens`.
      */
     maxSummaryTokens: count.default(512),
@@ -112,7 +113,7 @@ export const hopeConfig = z
     rewardLearningRate: z.number().min(0).default(5e-6),
     /**
      * After the reward model's training, measures the policy with the best of `bestOf` actions per
-     * turn by reward. With `every` above 0 it is measured after every so many updates too, and the
+     * turn by reward. With `every` above 0 it is also measured after each `every` updates, and the
      * weights with the most successes are used; of equal ones the last. Default: no episodes.
      * Paper: 15 at temperature 0.7, on validation tasks, the best checkpoint.
      */

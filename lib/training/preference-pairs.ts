@@ -29,17 +29,17 @@ export interface Pair {
 }
 
 export interface PairOptions {
-  /** Most pairs of one task, or of one state. */
+  /** Maximum pairs of one task, or of one state. */
   perGroup: number;
-  /** Least difference of returns. */
+  /** Minimum difference of returns. */
   minGap: number;
   seed: number;
 }
 
 /**
  * Pairs of whole episodes on the same task, the one with the higher reward preferred. The tokens of
- * the environment have weight 0. Left out are episodes that ended in a fault, and
- * episodes of several texts (the template drops earlier reasoning).
+ * the environment have weight 0. Episodes that ended in a fault, and episodes of several texts (the
+ * template drops earlier reasoning), are left out.
  */
 export function episodePairs(trajectories: Iterable<Trajectory>, options: PairOptions): Pair[] {
   const byTask = new Map<string, { text: ScoredText; value: number; trajectory: number }[]>();

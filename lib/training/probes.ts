@@ -42,7 +42,7 @@ export function chooseProbes(transitions: readonly Transition[], count: number):
   return last < 0 ? [] : [...new Set(indices)].map((i) => transitions[i]!);
 }
 
-/** `transitions`, of which the probes of a resumed run are taken. */
+/** Passes `transitions` on, and takes the probes of a resumed run from them. */
 export async function* tapProbes(
   { probes, state }: Pick<ProbedTraining, "probes"> & { state: { probes?: readonly Place[] | undefined } },
   transitions: AsyncIterable<Transition>,

@@ -113,8 +113,8 @@ export async function prepareRecords(
 }
 
 /**
- * Records an update with the losses of its refinements. `records` lack in checkpoints of earlier
- * versions.
+ * Records an update with the losses of its refinements. Checkpoints of earlier versions have no
+ * `records`.
  */
 export function writeRecords(
   training: { model: Pick<LanguageModel, "decode">; run: TrainingRun },

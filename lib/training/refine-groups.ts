@@ -164,7 +164,7 @@ function casesOf(groups: readonly (readonly Trajectory[])[], perGroup: number, s
   );
 }
 
-/** Of each group, the `most` refinements of the highest reward; ties at random. */
+/** The `most` refinements of the highest reward in each group; ties at random. */
 export function bestOf<T extends { group: number; reward: number }>(
   refinements: readonly T[],
   most: number,

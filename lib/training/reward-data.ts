@@ -26,10 +26,10 @@ export interface RewardDataOptions {
 const high = 0.5;
 
 /**
- * Chooses the data points, in random order. Balanced, the rarer half decides the size of both; if
- * one half is empty, the other is used alone. Low values come from the policy's own episodes as far
- * as these suffice. Of the high ones, `branchShare` comes from branches; what one source lacks the
- * other supplies.
+ * Chooses the data points, in random order. If balanced, the rarer half decides the size of both;
+ * if one half is empty, the other is used alone. Low values come from the policy's own episodes as
+ * far as these suffice. Of the high ones, `branchShare` comes from branches; if one source has too
+ * few, the other supplies the rest.
  */
 export function rewardData(
   actions: readonly LabelledAction[],

@@ -96,7 +96,7 @@ export async function restoreRound<State extends Counters>(
   };
 }
 
-/** Of all episodes of a run, those from number `first` on. */
+/** The episodes of a run from number `first` on. */
 export async function episodesFrom(trajectories: Stream<Trajectory>, first: number): Promise<Trajectory[]> {
   const kept: Trajectory[] = [];
   for await (const trajectory of trajectories) if (trajectory.id >= first) kept.push(trajectory);

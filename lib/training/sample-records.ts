@@ -43,7 +43,7 @@ export function sampleRecord(
   return { update, trajectory, turn, texts, facts, parsed };
 }
 
-/** An action that an update trained on, with its metrics. It may not be the one that was played. */
+/** An action that an update trained on, with its metrics; not always the action that was played. */
 export function actionSample(
   model: Pick<LanguageModel, "decode">,
   update: number,

@@ -63,8 +63,8 @@ std::shared_ptr<Worker> Worker::start(Napi::Env env, std::function<bool()> advan
     worker->channel_.Release();
     throw;
   }
-  // Hooks run last in, first out: added after the channel, so that the thread has ended when the
-  // channel goes.
+  // Hooks run last in, first out: added after the channel, so that the thread has ended before the
+  // channel is destroyed.
   napi_add_env_cleanup_hook(env, &Worker::cleanup, worker.get());
   ++running_threads;
   AddonData::of(env).workers.insert(worker);
@@ -92,8 +92,8 @@ void Worker::call_js(Napi::Env env, Napi::Function, Worker*, Delivery* delivery)
   try {
     owned->deliver(env);
   } catch (const Napi::Error&) {
-    // Callbacks from lib/ do not throw and promises take what goes wrong: the environment is being
-    // terminated, and letting the error out would end the process instead.
+    // Callbacks from lib/ do not throw, and failures reject promises: the environment is being
+    // terminated, and rethrowing the error would end the process.
   }
 }
 

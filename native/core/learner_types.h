@@ -29,7 +29,7 @@ struct LearnerOptions {
   std::optional<double> balance = 0.0;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄
-  Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
+  Heads heads = Heads::none;             // for load() and create(); resume() takes the saved ones
   // Without it every parameter is trained.
   std::optional<AdapterOptions> adapter;
   // The ranks that train together. All of them make and resume their learners at the same time.

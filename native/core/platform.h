@@ -1,5 +1,5 @@
-// What differs between Linux with glibc and macOS. NLAC_PORTABLE selects the forms for other systems than Linux on Linux
-// too, so that they can be compiled and tested there. No torch.
+// What differs between Linux with glibc and macOS. NLAC_PORTABLE selects the code for systems other
+// than Linux on Linux too, so that it can be compiled and tested there. No torch.
 #pragma once
 
 #include <dlfcn.h>
@@ -28,9 +28,9 @@ inline namespace portable_forms {
 
 using ExitHandler = void (*)(int status);
 
-// Runs `handler` when exit() is called, before the destructors of statics that exist now. `expected` is the status that
-// the handler receives where exit() does not pass its own; the last call's is valid for all handlers. There, one handler
-// per process is supported.
+// Runs `handler` when exit() is called, before the destructors of statics that exist now. Where
+// exit() does not pass its status, the handler receives `expected` of the last call, and a process
+// can have one handler.
 inline void at_exit(ExitHandler handler, int expected) {
 #if defined(NLAC_LINUX) && defined(__GLIBC__)
   static_cast<void>(expected);
@@ -45,8 +45,8 @@ inline void at_exit(ExitHandler handler, int expected) {
 #endif
 }
 
-// Keeps the library that contains `address` loaded until the process ends, although Node closes it. On Linux the linker
-// marks it so (cmake/platform.cmake).
+// Keeps the library that contains `address` loaded until the process ends, although Node closes it.
+// On Linux the linker does this (cmake/platform.cmake).
 inline void keep_loaded(const void* address) {
 #if !defined(NLAC_LINUX)
   Dl_info info;
@@ -65,8 +65,8 @@ inline void prefer_huge_pages(void* memory, size_t bytes) {
 #endif
 }
 
-// fsync: 0, or -1 with errno. On macOS fsync leaves the data in the drive's cache, which another call empties; file
-// systems without that call get a plain fsync.
+// fsync: 0, or -1 with errno. On macOS fsync leaves the data in the drive's cache, which another
+// call empties; file systems without that call get a plain fsync.
 inline int flush_to_disk(int fd) {
 #if defined(F_FULLFSYNC)
   if (::fcntl(fd, F_FULLFSYNC) == 0) return 0;
@@ -74,7 +74,7 @@ inline int flush_to_disk(int fd) {
   return ::fsync(fd);
 }
 
-// Asks the kernel to let this process use the matrix tiles of AMX: they are 8 KiB of state per thread.
+// Asks the kernel to let this process use AMX's matrix tiles: they are 8 KiB of state per thread.
 inline bool permit_tiles() {
 #if defined(NLAC_LINUX) && defined(__x86_64__)
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA

@@ -1,6 +1,6 @@
-// What the fuzzers, and the mutation test that runs without libFuzzer, do with an input: parse it,
-// and if it was accepted check what the parser promises and use the result. A refusal is an
-// nlac::Error; any other exception, a broken promise (abort) or a sanitizer's finding is a bug.
+// Used by the fuzzers, and by the mutation test that runs without libFuzzer: parses an input; if it
+// was accepted, checks the parser's guarantees and uses the result. A refusal is an nlac::Error;
+// any other exception, a broken guarantee (abort) or a sanitizer's finding is a bug.
 #pragma once
 
 #include <algorithm>

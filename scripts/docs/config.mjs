@@ -1,4 +1,4 @@
-// The documentation site: navigation, search, and where each page stands. Copied to build/docs.
+// The documentation site: navigation, search, and the place of each page. Copied to build/docs.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -72,7 +72,7 @@ export default defineConfig({
       { text: "Decisions", collapsed: true, items: folder("docs/decisions") },
     ],
   },
-  // Links to files that are no pages; scripts/check-links.mjs checks that they exist.
+  // Links to files that are not pages; scripts/check-links.mjs checks that they exist.
   ignoreDeadLinks: [
     /\.(ts|mjs|sh|json|txt|yml|py)$/,
     ...[/\/$/, /examples\/\w+\/index$/, /LICENSE/, /Dockerfile$/, /reference\/.*#/],

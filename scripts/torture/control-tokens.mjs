@@ -5,7 +5,7 @@ import { ChatTemplate } from "../../dist/tokens/template.js";
 import { Tokenizer } from "../../dist/tokens/tokenizer.js";
 import { byteTokenizer, randomSource } from "./support/hostile-models.mjs";
 
-export const about = "text of messages through filters and normalizers: no control token arises";
+export const about = "text of messages through filters and normalizers gives no control token";
 
 const conversations = 20;
 

@@ -1,8 +1,9 @@
-// Crash images of a training and of a recording. An uncut run is recorded by the fault shim. Each
-// run of the campaign picks a moment, builds a directory that a crash then may leave
-// (support/crash-image.mjs), and continues from it: the end must be the uncut run's, a checkpoint
-// that was complete on disk must be found, and no acknowledged reward may be lost. Ending with a
-// code that names a damaged file counts as "named"; it is a failure once a checkpoint was complete.
+// Crash images of a training and of a recording. The fault shim records the file operations of an
+// uncut run. Each run of the campaign picks a moment, builds a directory that a crash at that
+// moment may leave (support/crash-image.mjs), and continues from it: the result must equal the
+// uncut run's, a checkpoint that was complete on disk must be found, and no acknowledged reward may
+// be lost. An error that names a damaged file counts as "named"; it is a failure once a checkpoint
+// was complete.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { uniform } from "../../dist/base/random.js";
@@ -51,7 +52,7 @@ export async function run({ runs, seed, first = 0, report }) {
 }
 
 /**
- * Runs a child under the shim in a new directory `root`. Checks that the log has all that it did.
+ * Runs a child under the shim in a new directory `root`. Checks that the log is complete.
  */
 async function logRun(root, library, script, args) {
   mkdirSync(root);

@@ -1,9 +1,8 @@
 // File operations that fail: each write, fsync, rename, open, mkdir, ftruncate and unlink once over
 // a new training, a resumed training, a new recording and a continued one. The fault is one error
 // (ENOSPC, EIO, EMFILE), a short write followed by one, or a disk that stays broken. The process
-// must continue, or end with a code and the name of a file; without faults it then ends as an uncut
-// run. Run number n is a point of a shuffled list of all points, so that as many runs as points
-// cover each once.
+// must continue, or end with a code and the name of a file; continued without faults, it must end
+// as an uncut run. Run number n takes point n of a shuffled list of all points.
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";

@@ -126,8 +126,8 @@ function harm(path, other, file, random) {
 }
 
 /**
- * Resumes the run as training does, up to its first step; `state` is a digest of all it goes on
- * from.
+ * Resumes the run as training does, up to its first step; `state` is a digest of everything that it
+ * continues from.
  */
 async function resume(path) {
   const warnings = [];

@@ -91,8 +91,7 @@ async function weights({ random, pick }, directory) {
 }
 
 /**
- * One argument that is no proper number: the call is refused, and the next step is as if it had not
- * been made.
+ * One argument that is not a proper number: the call is refused and does not affect the next step.
  */
 async function argument({ pick, random }, directory) {
   const heads = pick(["none", "value", "q"]);
@@ -284,8 +283,7 @@ async function rewards({ random, pick }, directory) {
 }
 
 /**
- * Calls of one learner that are not waited for, then dispose: each settles, in the order of the
- * calls.
+ * Calls of one learner that are not awaited, then dispose: each settles, in the order of the calls.
  */
 async function concurrent({ random, pick }, directory) {
   const disposeEarly = random() < 0.5;

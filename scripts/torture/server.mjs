@@ -143,7 +143,7 @@ function ask(url, { path, body, headers = {}, method = "POST" }, leave) {
       clearTimeout(timer);
       resolve(value);
     };
-    // A server may close the connection of a body that it refuses before it has all of it.
+    // A server may close the connection of a request that it refuses before it has read the body.
     sent.once("error", () => end(undefined));
     sent.once("response", (reply) => {
       const chunks = [];
@@ -164,7 +164,7 @@ function sendRaw(url, raw, leave) {
     setTimeout(() => {
       socket.destroy();
       const status = Number(/^HTTP\/1\.1 (\d+)/.exec(text)?.[1] ?? 0);
-      // A body in chunks is not looked at.
+      // The body of a success is not checked.
       resolve(
         status < 400 ? undefined : { status, text: text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1) },
       );
@@ -182,7 +182,7 @@ async function bystander(url) {
   for (let i = 0; i < 5; i++) {
     const begun = performance.now();
     const answer = await ask(url, { path: "/v1/completions", body });
-    // Where all places are taken, a client is asked to come back.
+    // A full server answers 429.
     if (answer?.status !== 200 && answer?.status !== 429) throw new Error(`got ${JSON.stringify(answer)}`);
     slowest = Math.max(slowest, performance.now() - begun);
     await sleep(20);

@@ -1,4 +1,4 @@
-/** What is deleted while a server trains: from its files, and from the training, which goes on. */
+/** Deletions while a server trains: from its files, and from the training, which continues. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,5 @@
 /**
- * What clients of a server that trains can do besides asking: on the shipped model, with few
- * updates.
+ * The endpoints of a server that trains, except generation: on the shipped model, with few updates.
  */
 
 import { readFileSync } from "node:fs";
@@ -130,7 +129,7 @@ it("keeps versions, answers with a pinned one, and goes back to one, also when t
     await client.post(`/versions/${oldest}/rollback`);
     await until(() => server.version === `2.${oldest.split(".")[1]}`);
     await expect(client.post("/versions/9.9/rollback")).rejects.toMatchObject({ status: 404 });
-    // The episodes remain, and training goes on from there.
+    // The episodes remain, and training continues from there.
     for (let i = 4; i < 6; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
     await until(() => server.updates >= 6);
     expect(() => rollBackVersion(run)).toThrow(expect.objectContaining({ code: "ERR_RUN" })); // in use
@@ -150,7 +149,7 @@ it("leases tasks, and forgets a deleted episode, also in its replay buffer", () 
     const { server, client } = await start(run);
     const lease = (await client.get("/tasks/next")) as { episode: string; task: { kind: string } };
     expect(lease.task.kind).toMatch(/^\w+$/);
-    // As the image of a page of another site would.
+    // Like a request for an image by a page of another site.
     const asImage = await fetch(`${server.url}/v1/tasks/next`, {
       headers: { "sec-fetch-site": "cross-site" },
     });
@@ -164,7 +163,7 @@ it("leases tasks, and forgets a deleted episode, also in its replay buffer", () 
     await expect(client.delete("/episodes/secret-errand")).rejects.toMatchObject({ status: 404 });
     for (const file of ["episodes.jsonl", "open.jsonl"])
       expect(readFileSync(join(run, file), "utf8")).not.toContain("secret-errand");
-    // The places of the others are the same: training goes on.
+    // The places of the others are the same: training continues.
     for (let i = 2; i < 4; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
     await until(() => server.updates === 4);
     expect((await status()).failure).toBeNull();

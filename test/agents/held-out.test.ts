@@ -8,7 +8,7 @@ function episode(reward: number, version = "1.0", more: object = {}): EpisodeRec
   return { outcome: "done", reward, turns: [turn], split: "test", ...more } as unknown as EpisodeRecord;
 }
 
-test("a measurement is the mean over so many episodes of the current weights", () => {
+test("a measurement is the mean over a number of episodes of the current weights", () => {
   const heldOut = new HeldOut(heldOutConfig.parse({ episodes: 2 }));
   expect(heldOut.add(episode(1), 1)).toBe(false);
   expect(heldOut.waiting).toBe(1);
@@ -23,7 +23,7 @@ test("a measurement is the mean over so many episodes of the current weights", (
     { "eval/success": 0.5, "eval/reward": 0.5, "eval/turns": 1, "eval/episodes": 2 },
   ]);
   expect(heldOut.take()).toEqual([]);
-  // After a rollback what was measured before says nothing of the new weights.
+  // Measurements before a rollback do not apply to the new weights.
   heldOut.add(episode(1), 1);
   expect(heldOut.add(episode(1, "2.0"), 2)).toBe(false);
   expect(heldOut.waiting).toBe(1);

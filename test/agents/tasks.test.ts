@@ -30,7 +30,7 @@ test("leases tasks in turn, and one that was not rewarded in time again", () => 
   expect([tasks.expired, tasks.passedOver]).toEqual([2, 1]);
 });
 
-test("a task that is given back is leased next", () => {
+test("a returned task is leased next", () => {
   const { tasks } = make();
   const { episode } = tasks.next()!;
   expect(tasks.release(episode)).toBe(true);
@@ -38,7 +38,7 @@ test("a task that is given back is leased next", () => {
   expect(tasks.next()).toMatchObject({ id: 0, attempt: 1 });
 });
 
-test("by variance, tasks come more often that sometimes succeed", () => {
+test("by variance, tasks that sometimes succeed are leased more often", () => {
   const { tasks } = make({ order: "variance" });
   const counts = [0, 0, 0];
   for (let i = 0; i < 600; i++) {

@@ -12,7 +12,7 @@ import { small, train } from "../support/nlac-training.ts";
 import { act, scriptedRoles as script } from "../support/roles.ts";
 import { inDirectory } from "../support/tiny.ts";
 
-describe("what replay draws from", () => {
+describe("replay draws from", () => {
   const many: NlacConfigInput = {
     iterations: 3,
     episodesPerIteration: 2,

@@ -117,7 +117,7 @@ describe("figures", () => {
     ...{ name: "event loop p99", value, unit: "ms", most },
   });
 
-  it("beside the times are the worst of the trials, and are held against their bounds", () => {
+  it("other than times are the worst of the trials, and are compared with their bounds", () => {
     const ends = [3, 12, 5].map((value) => ({
       ...trial([100]),
       figures: [figure(value, 10), { ...figure(value, null), name: "event loop max" }],
@@ -171,7 +171,7 @@ describe("the table", () => {
     ]);
     expect(of("slow").slice(-2)).toEqual(["17 %", "3.00 ×"]);
     expect(of("broken")).toEqual(["broken", "failed: ValueError: no"]);
-    expect(lines.at(-1)).toBe("! wrong does not compute the same: 1.2 where nlac has 1.");
+    expect(lines.at(-1)).toBe("! wrong computes another result: 1.2; nlac has 1.");
   });
 
   it("fits its columns, with the bars beside it or below", () => {
@@ -252,7 +252,7 @@ print(json.dumps([common.random_bits(2**32 - 1, 4).tolist(), common.uniform(5, 4
     expect([...sharing, ...apart].map(({ length }) => length)).toEqual(new Array(12).fill(45));
     expect(new Set(beginnings(sharing)).size).toBe(2);
     expect(beginnings(sharing)[0]).toBe(beginnings(sharing)[2]);
-    // Nor the first of the ids: nothing of a beginning is found again.
+    // The first ids differ too, so that no cached prefix can be used.
     expect(new Set(apart.map(([first]) => first)).size).toBe(6);
     expect(apart.map((ids) => ids.slice(40))).toEqual(sharing.map((ids) => ids.slice(40)));
     if (!existsSync(python)) skip("scripts/peers.sh has not run");

@@ -71,7 +71,7 @@ describe.each([
     expect(trained.errors).not.toContain("ERR_");
     const result = JSON.parse(trained.output);
     expect(result).toMatchObject({ updates: 2, episodes: 4, stopped: false });
-    // What nothing is learned from is not held, warm-up or not.
+    // Methods without θ̄ do not hold it, with or without a warm-up.
     expect(existsSync(join(learnerDirectory(run), "target.safetensors"))).toBe(name === "sac");
 
     const resumed = await nlac("train", "--resume", "--run", run, "--json");
@@ -170,7 +170,7 @@ describe.each([
     const generated = rows.reduce((sum, values) => sum + (values["tokens/generated"] ?? 0), 0);
     expect(figures.generatedTokens).toBe(written + generated);
     expect(generated > 0).toBe(["nlac", "critique-grpo", "archer", "hope"].includes(name));
-    // Of branches only what follows their own action is generated: the environment's code proposes.
+    // In a branch only the turns after its own action are generated: the environment proposes it.
     const branched = rows.find((values) => "branches/played" in values)?.["tokens/generated"] ?? 0;
     const followed = episodes
       .filter(({ branch }) => branch !== undefined)

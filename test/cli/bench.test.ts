@@ -40,7 +40,7 @@ test("a quick bench measures, prints its report and writes it to the given path"
   expect(files[0]).toMatch(new RegExp(`^${report.date.slice(0, 10)}-sampler-cpu-.+\\.json$`));
   expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
   expect(readFileSync(join(out, files[1]!), "utf8")).toMatch(/^<svg /);
-  // Of some cases or with other threads: beside the other, not in its place.
+  // Reports of some cases, or with other threads, do not replace that of all.
   await nlac("bench", "sampler", "--quick", "--threads", "1", "--only", "set", "--out", out);
   const more = String(availableParallelism() + 1);
   await nlac("bench", "sampler", "--quick", "--threads", more, "--only", "set", "--out", out);
@@ -49,7 +49,7 @@ test("a quick bench measures, prints its report and writes it to the given path"
   expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
 });
 
-test("a peer that fails, or cannot run here, is a row that says so", async () => {
+test("a peer that fails, or cannot run here, has a row with the reason", async () => {
   const ends = ["--quick", "--peers", "--only", "set", "--python"];
   const failing = interpreter("failing", "echo 'ValueError: no such thing' >&2; exit 1");
   const failed = await nlac("bench", "sampler", ...ends, failing);
@@ -69,7 +69,7 @@ test("a peer that fails, or cannot run here, is a row that says so", async () =>
   expect(killed.output).toMatch(/^cpprb +failed: ended by SIGKILL$/m);
 });
 
-test("what cannot begin ends with one line that says why", async () => {
+test("an impossible bench ends with one line that gives the reason", async () => {
   const unknown = await nlac("bench", "sorting");
   expect(unknown.code).toBe(1);
   expect(unknown.errors).toBe(

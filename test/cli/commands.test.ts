@@ -84,7 +84,7 @@ describe("commands on a trained run", () => {
     expect((await nlac("eval", run, "--episodes", "1", "--record", record)).errors).toContain("ERR_IO");
   });
 
-  test("eval measures what critic and refiner of a run are worth, as its training would", async () => {
+  test("eval diagnoses a run's critic and refiner as its training does", async () => {
     const base = ["eval", "errands-base", "--environment", "errands", "--episodes", "6", "--no-floor"];
     const diagnose = [...base, "--max-action-tokens", "16", "--diagnose", "--transitions", "12"];
     const played = await nlac(...diagnose, "--json");
@@ -99,7 +99,7 @@ describe("commands on a trained run", () => {
     const { output } = await nlac(...diagnose, "--branches", "0");
     expect(output).toMatch(/\ncritic and refiner\n {2}calibration\/yes +[\d.]+\n/);
     expect(output).toMatch(/gain\/reached +–\n/);
-    // It is only measured: nothing of a run is changed by it.
+    // The diagnosis does not change the run.
     const before = readFileSync(join(run, "metrics.jsonl"));
     const ofRun = await nlac("eval", run, "--episodes", "2", "--diagnose", "--json");
     expect(Object.keys(JSON.parse(ofRun.output).diagnosis)).toEqual(Object.keys(diagnosis));
@@ -173,7 +173,7 @@ describe("commands on a trained run", () => {
     for (const whole of [run, model, "errands-base", record]) {
       const { code, output, errors } = await nlac("verify", whole);
       expect([code, errors], output).toEqual([0, ""]);
-      expect(output).toContain("Everything is whole.");
+      expect(output).toContain("Nothing is damaged.");
     }
     const damaged = join(root, "damaged");
     cpSync(run, damaged, { recursive: true });
@@ -310,7 +310,7 @@ describe("commands on a trained run", () => {
   test("a run directory is not overwritten, and resuming a finished run ends at once", async () => {
     const again = await nlac("train", recipe, "--run", run);
     expect(again.errors).toContain("--resume");
-    expect(again.errors).not.toContain("loading"); // it is said before the model is loaded
+    expect(again.errors).not.toContain("loading"); // it is reported before the model is loaded
     const resumed = await nlac("train", "--resume", "--run", run, "--json");
     expect(JSON.parse(resumed.output)).toMatchObject({ updates: 1, stopped: false });
   });
@@ -332,7 +332,7 @@ test("train prints the first and last measured success", async () => {
   expect(measured.output).toMatch(/1 updates\.\nSuccess: 0 at first, 0 at last\.\n/);
 });
 
-test("faults are one line and an exit code", async () => {
+test("an error gives one line and an exit code", async () => {
   for (const argv of [
     ["train"],
     ["eval"],
@@ -448,7 +448,7 @@ test("file system errors and damaged files give one line that names the file, no
     if (named !== empty) expect(fault.trimEnd()).not.toContain("\n"); // a recipe's bad fields are a list
   }
   expect(existsSync(join(root, "y.jsonl"))).toBe(false);
-  // Also what no layer below names: here, the cache that a model is fetched into.
+  // Also errors that no layer below names: here, of the cache that a model is fetched into.
   vi.stubEnv("XDG_CACHE_HOME", join(file, "cache"));
   const { errors } = await nlac("generate", "SmolLM2-135M-Instruct", "x");
   vi.unstubAllEnvs();

@@ -32,7 +32,7 @@ function tinyComparison(name = "tiny", changes: object = {}): string {
     set: short,
     methods: [
       { name: "nlac", recipe: "errands-base" },
-      // The warm-up cannot be: this one fails, and the other goes on.
+      // This device does not exist, so this run fails; the other continues.
       { name: "broken", recipe: "errands-base", set: { learner: { device: "cuda:99" } } },
     ],
     ...changes,
@@ -61,10 +61,10 @@ test("two tiny runs, one of which fails: the report, and the continuation", asyn
     expect(existsSync(join(out, name))).toBe(true);
   expect(readFileSync(join(out, "nlac", "0.log"), "utf8")).toContain("run directory");
 
-  // It is not begun twice.
+  // The same command does not start it again.
   const twice = await nlac("compare", tinyComparison(), "--out", out);
   expect(twice.errors).toMatch(/^nlac: ERR_RUN: .+ is not empty\. Continue with --resume/);
-  // Of what is chosen all is finished: nothing is trained, and the failure is told all the same.
+  // The chosen method is finished: nothing is trained, and the other's failure is still reported.
   const again = await nlac("compare", out, "--resume", "--only", "nlac");
   expect([again.code, again.errors]).toEqual([1, expect.stringContaining("1 of 2 runs failed")]);
   expect(again.errors).not.toMatch(/running/);
@@ -118,7 +118,7 @@ test("a report trains nothing and needs no recipe", () =>
     expect((JSON.parse(json.output) as Report).methods).toHaveLength(1);
   }));
 
-test("help has an example, and what cannot begin ends with one line that says why", async () => {
+test("help has an example, and an impossible comparison ends with one line that gives the reason", async () => {
   expect((await nlac("compare", "--help")).output).toContain("nlac compare errands --jobs 2");
   const tiny = tinyComparison();
   const out = join(root, "never");

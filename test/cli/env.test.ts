@@ -77,9 +77,9 @@ describe("nlac env check", () => {
     ["chance that is not the seed's", desk("() => Math.random()"), /the same seed gives another answer/],
     ["a score out of range", desk('() => "Done."', "score: () => 2,"), /must be from 0 to 1, but is 2/],
     [
-      "tasks that cannot be had",
+      "tasks that cannot be listed",
       desk('() => ""', 'tasks: { train: () => { throw new Error("x"); }, test: [] },'),
-      /tasks cannot be had/,
+      /tasks cannot be listed/,
     ],
   ])("reports %s, and exits with 1", async (name, text, problem) => {
     const path = written(`${name.replaceAll(/\W/g, "-")}.mjs`, text);

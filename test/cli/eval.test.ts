@@ -60,7 +60,7 @@ describe("do-nothing", () => {
     );
     const { code, errors } = await nlac("eval", "do-nothing", "--environment", file);
     expect(code).toBe(1);
-    expect(errors).toMatch(/broken: 2 episodes, the first of them by ERR_ENVIRONMENT: .*db is down/);
+    expect(errors).toMatch(/2 episodes failed, the first with ERR_ENVIRONMENT: .*db is down/);
   });
 
   test("is rejected by an environment without an idle action, and by --critic", async () => {
@@ -189,7 +189,7 @@ describe("a service that plays", () => {
     const first = await nlac("eval", ...settings, "--record", record, "--json");
     expect(JSON.parse(first.output).outcomes).toEqual({ done: 14, "service-fault": 2 });
     expect(first.code).toBe(0);
-    expect(first.errors).toMatch(/broken: 2 episodes, the first of them by ERR_SERVICE/);
+    expect(first.errors).toMatch(/2 episodes failed, the first with ERR_SERVICE/);
     broken = false;
     const { agent: _, ...figures } = whole;
     expect(await json(...settings, "--record", record, "--resume")).toMatchObject(figures);

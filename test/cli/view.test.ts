@@ -20,7 +20,7 @@ function episode(id: number, reward: number): EpisodeRecord {
   };
 }
 
-test("the page of a run has the success of its last iteration, as training showed it, not an average", () =>
+test("the page of a run shows the success of its last iteration, as training did, and not an average", () =>
   inDirectory(async (directory) => {
     const run = join(directory, "run");
     const config = { episodesPerIteration: 4 };

@@ -53,7 +53,7 @@ test("at a terminal: a line a run, renewed in place, as many and as long as ther
     runs[0]!.started = performance.now();
     display.changed(runs[0]!);
     const lines = stream.written.join("").split("\n");
-    // The run under way is the last of them; those that ended first went.
+    // The running one is the last; those that ended first are no longer shown.
     expect(lines.map((line) => line.slice(0, 12))).toEqual([
       ...["nlac, seed 4", "nlac, seed 5", "nlac, seed 6", "nlac, seed 0", "2 waiting"],
     ]);

@@ -99,7 +99,7 @@ test("a run says by which builds it was trained", () =>
     expect(readBuild(join(directory, "absent"))).toBeNull();
     const build = { version: "0.1.0", commit: "abc1234", core: "0123456789ab" };
     note(path, "builds", build);
-    note(path, "builds", build); // going on by the same build tells nothing new
+    note(path, "builds", build); // continuing with the same build adds nothing
     expect(readBuild(path)).toBe("an unknown build, then nlac 0.1.0 at abc1234, core 0123456789ab");
     const other = join(directory, "other");
     writeRun(other, [], {}, [build]);

@@ -141,7 +141,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.getByText("drawn by update 3").waitFor();
     await page.keyboard.press("/");
     expect(await page.evaluate("document.activeElement.type")).toBe("search");
-    // The same link shows the same.
+    // The same link shows the same screen.
     const { page: second } = await openPage(browser);
     await second.goto(page.url());
     await second.getByText("drawn by update 3").waitFor();

@@ -55,7 +55,7 @@ describe("faults", () => {
     expect(opened.slice(before).map(({ closed }) => closed)).toEqual([1]);
     const failing = { train: () => Promise.reject(new Error("no file")), test: [] };
     await expect(desk({ tasks: failing }).tasks("train")).rejects.toEqual(
-      fault(/train tasks cannot be had: no file/),
+      fault(/train tasks cannot be listed: no file/),
     );
   });
 

@@ -52,31 +52,31 @@ const peak = ({ fits }: Estimate) => fits.at(-1)!.atLimits.peak;
 
 const update = ({ fits }: Estimate) => seconds(fits.at(-1)!.time.update);
 
-describe("an estimate grows", () => {
+describe("an estimate", () => {
   test.each<[string, Record<string, unknown>]>([
-    ["with the batch", { batchSize: 128 }],
-    ["with the longest action", { maxActionTokens: 4096 }],
-    ["with the longest prompt", { maxPromptTokens: 8192 }],
-    ["with a second set of moments", { optimizerState: "separate" }],
-    ["with futures", { futures: 4 }],
-    ["with a model that reasons", { reasoning: true, maxActionTokens: 4096, maxCriticTokens: 4096 }],
-  ])("%s", (_, changes) => {
+    ["a larger batch", { batchSize: 128 }],
+    ["longer actions", { maxActionTokens: 4096 }],
+    ["longer prompts", { maxPromptTokens: 8192 }],
+    ["a second set of moments", { optimizerState: "separate" }],
+    ["more futures", { futures: 4 }],
+    ["a model that reasons", { reasoning: true, maxActionTokens: 4096, maxCriticTokens: 4096 }],
+  ])("grows with %s", (_, changes) => {
     // With room for the keys and values of any batch: cacheBytes would bound them.
     expect(peak(estimated(changes, allAtOnce))).toBeGreaterThan(peak(estimated({}, allAtOnce)));
     expect(update(estimated(changes))).toBeGreaterThanOrEqual(update(estimated()));
   });
 
-  test("with rounds of refinement, in time", () => {
+  test("has more time with more rounds of refinement", () => {
     expect(update(estimated({ refinements: 3 }))).toBeGreaterThan(1.2 * update(estimated()));
   });
 
-  test("and falls with gradient checkpointing, which takes time for it", () => {
+  test("has less memory and more time with gradient checkpointing", () => {
     const long = { batchSize: 4, maxPromptTokens: 8192 };
     expect(peak(estimated(long, { gradientCheckpointing: true }))).toBeLessThan(0.85 * peak(estimated(long)));
     expect(update(estimated(long, { gradientCheckpointing: true }))).toBeGreaterThan(update(estimated(long)));
   });
 
-  test("and decreases if completions of several updates are generated together, with more memory", () => {
+  test("decreases if completions of several updates are generated together, with more memory", () => {
     const [one, many] = [1, 16].map((updatesAhead) => estimated({ batchSize: 1, updatesAhead }, allAtOnce));
     expect(update(many!)).toBeLessThan(update(one!) / 2);
     expect(peak(many!)).toBeGreaterThan(peak(one!));
@@ -85,7 +85,7 @@ describe("an estimate grows", () => {
     expect(generated(many!)).toBeCloseTo(generated(one!), 6);
   });
 
-  test("and decreases on a CPU with generation in int8", () => {
+  test("has less memory and time with int8 generation on a CPU", () => {
     const [int8, whole] = [true, false].map(
       (int8Generation) => estimated({ batchSize: 1 }, { device: "cpu", int8Generation }).fits[0]!,
     );
@@ -93,7 +93,7 @@ describe("an estimate grows", () => {
     expect(int8!.time.update.generation).toBeLessThan(whole!.time.update.generation);
   });
 
-  test("with the model, and less with float32 than twice", () => {
+  test("grows with the model, and less than doubles with float32", () => {
     const names = Object.keys(publicModels);
     const sizes = names.map((model) => {
       const recipe = parseRecipe({ name: "x", model, environment: { name: "math" } }, "a test");

@@ -88,7 +88,7 @@ describe("a model of the hub", () => {
     expect(readlinkSync(join(path, "model.safetensors"))).toBe(
       `../../blobs/${sha256(repository.files["model.safetensors"]!.data)}`,
     );
-    // Neither what is no part of a model nor pickled weights.
+    // Neither files that are not part of a model nor pickled weights.
     expect(readdirSync(path).sort()).toEqual(readdirSync(shipped).sort());
     expect(report.lines.join("\n")).toMatch(
       /them\/errands at main \(0123456789ab\): 2\.\d MB in 1 weight file/,
@@ -113,7 +113,7 @@ describe("a model of the hub", () => {
     expect(await resolveModel("them/errands", { env, report })).toBe(join(folder, "snapshots", commit));
   });
 
-  it("is fetched once where two ask together, and whole where only a part is there", async () => {
+  it("is fetched once if two ask together, and completely if only a part is there", async () => {
     const { server, resolve, folder } = await place();
     const weights = () => server.large.requests.length;
     expect(new Set(await Promise.all([resolve("them/errands"), resolve("them/errands")])).size).toBe(1);

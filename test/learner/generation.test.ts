@@ -211,7 +211,7 @@ describe("generate", () => {
   });
 });
 
-describe("generate calls side by side", () => {
+describe("concurrent generate calls", () => {
   const prompt = ids("Once upon a time");
   const long = (seed: number) => ({ tokens: prompt, maxNewTokens: 200, seed, temperature: 2, topK: 200 });
 
@@ -369,6 +369,6 @@ describe("generation in int8", () => {
       expect(stepped).toEqual(twin);
     }
     const moved = scores[1]!.map((logProb, i) => Math.abs(logProb - scores[0]![i]!));
-    expect(Math.max(...moved)).toBeGreaterThan(0.2); // what was written by the old weights would be seen above
+    expect(Math.max(...moved)).toBeGreaterThan(0.2); // a completion by the old weights would fail above
   });
 });

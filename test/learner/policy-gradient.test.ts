@@ -1,6 +1,6 @@
 /**
- * What policy gradients ask of a learner: weights a token, the clipped surrogate, the value head,
- * the reference.
+ * Parts of a learner for policy gradients: a weight per token, the clipped surrogate, the value
+ * head, the reference.
  */
 
 import { readFileSync } from "node:fs";
@@ -153,7 +153,7 @@ describe("the reference", () => {
     expect(await model.logProbs(texts, { weights: "reference" })).toEqual(await model.logProbs(texts));
   });
 
-  it.each(["float32", "bfloat16"] as const)("gives θ its place again in %s", async (dtype) => {
+  it.each(["float32", "bfloat16"] as const)("can take the place of θ in %s", async (dtype) => {
     await using model = await tinyLearner({ dtype });
     expect((await refusal(model.restoreReference())).code).toBe("ERR_VALUE");
     const before = await model.logProbs(texts);

@@ -88,7 +88,7 @@ test("without a gradient nothing is accumulated", async () => {
   expect((await learner.step({ learningRate: 1e-2 })).gradNorm).toBe(0);
 });
 
-test("one weight stands for all tokens, and none for 1", async () => {
+test("one weight applies to all tokens, and without a weight it is 1", async () => {
   const learner = await resume();
   const { prompt, response, rewards } = recorded.texts[0]!;
   const options = { ...recorded.options, withGradient: false };

@@ -1,4 +1,4 @@
-/** Texts are what their grammars say, whatever the model would write: its weights are random. */
+/** Texts match their grammars with any model: here its weights are random. */
 
 import { Ajv2020 } from "ajv/dist/2020.js";
 import fc from "fast-check";
@@ -198,7 +198,7 @@ describe("a text under a regular expression", () => {
 });
 
 describe("grammars", () => {
-  it("stand one after another, and beside each other", async () => {
+  it("are concatenated or alternatives", async () => {
     const grammar: Grammar = {
       sequence: [
         { literal: 'a "\\\n' },
@@ -209,7 +209,7 @@ describe("grammars", () => {
       if (finishReason === "stop") expect(text).toMatch(/^a "\\\n(x*y|7|"z")$/);
   });
 
-  it("leave the log probabilities the model's own, and the text the same in any company", async () => {
+  it("keep the model's log probabilities, and give the same text in any batch", async () => {
     const grammar = { regex: "[ab]{20}" };
     const learner = await learning;
     const [alone] = await write(grammar, 1);
@@ -225,7 +225,7 @@ describe("grammars", () => {
     expect(company[2][0]!.text).toBe("c".repeat(50));
   });
 
-  it("hold beside stop ids, stop strings, forbidden ids and greedy choice", async () => {
+  it("work together with stop ids, stop strings, forbidden ids and greedy choice", async () => {
     const a = "a".charCodeAt(0);
     const [greedy] = await write({ regex: "(ab)+" }, 1, 0, { temperature: 0, maxNewTokens: 40 });
     expect(greedy!.text).toMatch(/^(ab)+a?$/);
@@ -239,7 +239,7 @@ describe("grammars", () => {
     for (const { text } of filtered) expect(text).toMatch(/^[ab]{3}$/);
   });
 
-  it("may end a text where the model has no id to end it with", async () => {
+  it("may end a text if the model has no end id", async () => {
     const learner = await tinyLearner({}, { ...config, eos_token_id: undefined });
     try {
       const [written] = await learner.generate([
@@ -256,7 +256,7 @@ describe("grammars", () => {
     [{ regex: "a", json: true }, /one key/],
     [{ glob: "*" }, /no kind "glob"/],
     [{ json: false }, /json must be true/],
-    [{ regex: "(" }, /regex is no regular expression/],
+    [{ regex: "(" }, /regex is not a regular expression/],
     [{ literal: "\0" }, /null characters/],
     [{ sequence: [] }, /at least one grammar/],
     [{ anyOf: [{ regex: "a" }, { literal: 3 }] }, /anyOf\[1\]\.literal must be a text/],
@@ -265,7 +265,7 @@ describe("grammars", () => {
     [{ jsonSchema: { minimum: 3 } }, /needs a "type"/],
     [{ jsonSchema: { properties: { a: { not: {} } } } }, /needs a "type"/],
     [{ jsonSchema: { type: "object", properties: { a: { not: {} } } } }, /properties\.a has "not"/],
-    [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which texts cannot be held to/],
+    [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which cannot be enforced/],
     [{ jsonSchema: { anyOf: [{}], type: "object" } }, /has "type" beside "anyOf"/],
     [{ jsonSchema: { type: "string", enum: ["a", 1] } }, /not of its "type": 1/],
     [
@@ -283,17 +283,17 @@ describe("grammars", () => {
       /"minProperties" above 1 beside "additionalProperties"/,
     ],
     [{ jsonSchema: { type: "object", propertyNames: { type: "string", maxLength: 1 } } }, /"propertyNames"/],
-    [{ jsonSchema: { type: "string", format: "email" } }, /the format "email", .* as a "pattern"/],
+    [{ jsonSchema: { type: "string", format: "email" } }, /the format "email", .* use a "pattern"/],
     [
       { jsonSchema: { type: "array", items: { type: "string", format: "json-pointer" } } },
       /items has the format/,
     ],
     [{ jsonSchema: { type: "string", format: "relative-json-pointer" } }, /has the format/],
     [{ jsonSchema: { type: "string", format: 3 } }, /the format 3/],
-    [{ jsonSchema: { type: "string", pattern: "(" } }, /pattern is no regular expression/],
+    [{ jsonSchema: { type: "string", pattern: "(" } }, /pattern is not a regular expression/],
     [{ jsonSchema: { type: "string", pattern: 'a"' } }, /a quote or a backslash/],
     [{ jsonSchema: { type: "string", pattern: "[\\\\]" } }, /a quote or a backslash/],
-  ])("that are malformed, or say more than can be held to, are refused: %j", async (grammar, message) => {
+  ])("that are malformed, or cannot be enforced, are refused: %j", async (grammar, message) => {
     await expectFailure(write(grammar as Grammar), "ERR_VALUE", message);
   });
 
@@ -307,7 +307,7 @@ describe("grammars", () => {
       /generate request 1: the grammar cannot be used: .*[Ll]ookahead/,
     );
     expect((await other)[0]!.text).toBe("aaaaa");
-    const schema = { type: "string", pattern: "^a", minLength: 3 }; // passed over, were it not refused
+    const schema = { type: "string", pattern: "^a", minLength: 3 }; // the pattern would be ignored
     await expectFailure(write({ jsonSchema: schema }), "ERR_VALUE", /minLength/);
     await expectFailure(write({ jsonSchema: { $ref: "#/$defs/none" } }), "ERR_VALUE", /Cannot find/);
     await expectFailure(write({ ebnf: "root ::= root" }), "ERR_VALUE", /no text fits/);

@@ -34,7 +34,7 @@ describe("the loader addon", () => {
 });
 
 describe("NLAC_INSTRUCTION_SET", () => {
-  /** What a process of its own prints that loads the addon under a limit. */
+  /** The output of a new process that loads the addon under a limit. */
   const under = (limit: string) => {
     const script = `
       const jiti = require("jiti").createJiti(process.cwd() + "/any.js");
@@ -98,7 +98,7 @@ describe("findAddon", () => {
 });
 
 describe("devices and threads", () => {
-  it("knows cpu, cuda and cuda:N", () => {
+  it("accepts cpu, cuda and cuda:N", () => {
     expect(["cpu", "cuda", "cuda:3"].map(variantOf)).toEqual(["cpu", "cuda", "cuda"]);
     for (const device of ["gpu", "cuda:", "CPU", "cuda:x"])
       expect(() => variantOf(device)).toThrow(expect.objectContaining({ code: "ERR_DEVICE" }));

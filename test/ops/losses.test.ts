@@ -218,7 +218,7 @@ describe("linearTokenLogProbs", () => {
     const back = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs });
     expectClose(array(back.gradHidden), array(nll.gradHidden));
     expectClose(array(back.gradHead), array(nll.gradHead));
-    // A gradient of 0 is not a mask: the log probability is there all the same.
+    // A gradient of 0 is not a mask: the log probability is still computed.
     const zero = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs: f32(new Float32Array(rows), [rows]) });
     expectClose(array(zero.logProbs), array(plain.logProbs));
     expect(array(zero.gradHidden).every((x) => x === 0)).toBe(true);
@@ -396,7 +396,7 @@ describe("linearTokenKl", () => {
       numericGradient(w, (at) => objective(x, at)),
       2e-4,
     );
-    // The bucket of what the k best leave loses a little, and nothing where they leave nothing.
+    // The bucket of all other tokens loses a little, and nothing if it is empty.
     const few = array(ops.linearTokenKl({ ...inputs(), divergence, support: { topK: student.v } }).losses);
     expectClose(few, array(result.losses));
   });

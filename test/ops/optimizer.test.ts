@@ -184,7 +184,7 @@ describe("ema", () => {
 });
 
 describe("ema with a shadow", () => {
-  it("leaves the targets in the shadow, rounded to its type", () => {
+  it("copies the targets to the shadow, rounded to its type", () => {
     const [target, online] = [tensors(1), tensors(2)];
     const expected = arrays(target).map((row, i) =>
       row.map((t, j) => t + 0.25 * (arrays(online)[i]![j]! - t)),

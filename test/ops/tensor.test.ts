@@ -48,7 +48,7 @@ describe("Tensor", () => {
     );
   });
 
-  it("presses the garbage collector, so that forgotten tensors do not pile up", async () => {
+  it("makes the garbage collector run, so that unreferenced tensors do not accumulate", async () => {
     const data = new Float32Array(2_000_000);
     const before = process.memoryUsage.rss();
     let most = 0;

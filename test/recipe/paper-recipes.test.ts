@@ -84,7 +84,7 @@ describe("the paper's recipes for MATH", () => {
   });
 });
 
-// What section 6.2 and appendix A.4 give. How many episodes a round has they do not.
+// The values in section 6.2 and appendix A.4, which do not give the number of episodes per round.
 const given = [
   "iterations",
   "updatesPerIteration",

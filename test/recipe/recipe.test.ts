@@ -12,7 +12,7 @@ test.each(["smollm2", "smollm2-rft", "smollm2-grpo", "twenty-questions"])(
     expect(recipe.name).toBe(name);
     const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
     expect((await environment.tasks("train")).length).toBeGreaterThan(100);
-    // What run.json holds must give the same recipe back.
+    // The recipe in run.json must be the same when it is read.
     expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
   },
 );
@@ -71,7 +71,7 @@ test.each([
   expect(({} as Record<string, unknown>).polluted).toBeUndefined();
 });
 
-test("an unknown recipe's error lists those that are there", async () => {
+test("an unknown recipe's error lists the known ones", async () => {
   await expect(loadRecipe("./nonsense.ts")).rejects.toThrow(/There is no file \/.*\/nonsense\.ts\./);
   await expect(loadRecipe("nonsense")).rejects.toThrow(
     /errands, errands-archer, errands-base, errands-critique-grpo, errands-grpo, errands-hindsight, errands-monte-carlo, errands-ppo, errands-rft, errands-sac, .*quickstart, .*smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
@@ -129,7 +129,7 @@ test.each([
   ["an exception", "mine.ts", 'throw new Error("no such luck\\nsecond line")', "no such luck"],
   ["a thrown value", "mine.ts", 'throw "no such luck"', "no such luck"],
   ["an import of nothing", "mine.ts", 'import "./nothing.ts";', "nothing.ts"],
-  ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "this one holds functions"],
+  ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "it contains functions"],
   ["no object", "mine.ts", "export default 5;", "must export a recipe"],
   ["fields that do not fit", "mine.ts", "export default { name: 5 };", "model"],
 ])("%s is an error that names the file", async (_, name, text, reason) => {

@@ -268,10 +268,10 @@ test("calls that a server lacks are named, with what enables them", async () => 
         message: expect.stringMatching(message),
       });
     });
-  await missing("vllm", "/version", /no \/version. It is no vLLM server/);
+  await missing("vllm", "/version", /no \/version. It is not a vLLM server/);
   await missing("vllm", "/is_paused", /no \/is_paused. Start vLLM with VLLM_SERVER_DEV_MODE=1/);
   await missing("vllm", "/collective_rpc", /no \/collective_rpc. Start vLLM with VLLM_SERVER_DEV_MODE=1/);
-  await missing("sglang", "/model_info", /no \/model_info. It is no SGLang server/);
+  await missing("sglang", "/model_info", /no \/model_info. It is not an SGLang server/);
   await missing(
     "sglang",
     "/update_weights_from_disk",

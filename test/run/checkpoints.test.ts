@@ -85,7 +85,7 @@ async function faultsOf(path: string): Promise<string[]> {
   return faults;
 }
 
-test("a damaged checkpoint is passed over for the newest whole one, which repeats the rest bit for bit", () =>
+test("a damaged checkpoint is skipped, and the newest undamaged one repeats the rest bit for bit", () =>
   inDirectory(async (directory) => {
     const [path, whole] = [join(directory, "run"), join(directory, "whole")];
     await train(path);
@@ -121,7 +121,7 @@ test("a checkpoint can be chosen; the later ones are set aside", () =>
     expect(readdirSync(join(path, "checkpoints")).filter((name) => name.endsWith(".aside"))).toHaveLength(2);
   }));
 
-test("what is damaged, missing or of another run is refused, naming the file", () =>
+test("a file that is damaged, missing or of another run is refused by name", () =>
   inDirectory(async (directory) => {
     const [source, path, other] = ["source", "run", "other"].map((name) => join(directory, name)) as [
       string,

@@ -143,7 +143,7 @@ interface Cut {
  * to its end.
  */
 async function train(name: string, path: string, cut?: Cut): Promise<{ operations: number; ended: boolean }> {
-  // What the policy does depends on what it has learned: a wrong weight changes episodes.
+  // The policy's actions depend on its weights: a wrong weight changes episodes.
   const model: ScriptedPreferences = new ScriptedPreferences(reply(() => model.theta));
   const judge = new LearningJudge();
   const controller = new AbortController();
@@ -174,7 +174,7 @@ async function train(name: string, path: string, cut?: Cut): Promise<{ operation
   }
 }
 
-/** All that must not depend on interruptions. */
+/** The parts of a run that must not depend on interruptions. */
 function fingerprint(name: string, path: string): Record<string, unknown> {
   const text = (file: string) => readFileSync(file, "utf8");
   const metrics = [...readRecords<MetricsRow>(join(path, "metrics.jsonl"))].map(({ step, values }) => ({

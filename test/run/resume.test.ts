@@ -18,7 +18,7 @@ interface Ending {
   code: number | null;
   signal: NodeJS.Signals | null;
   errors: string;
-  /** What the training came to; undefined of one that was killed. */
+  /** The result of the training; undefined if it was killed. */
   result?: { stopped: boolean; operations: number };
 }
 
@@ -96,8 +96,7 @@ test("a run cut at ten random points, by SIGKILL and by SIGTERM, ends as an uncu
   const { operations } = uncut.result!;
   for (let i = 0; i < 5; i++) {
     const path = join(root, `cut-${i}`);
-    // Two cuts a run, then to its end. After the first at least as much is left as there was behind
-    // it.
+    // Two cuts per run, the second in the first half of the rest; then to its end.
     let left = operations;
     for (const j of [0, 1]) {
       const signal = (i + j) % 2 === 0 ? "SIGKILL" : "SIGTERM";

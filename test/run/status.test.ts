@@ -14,7 +14,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test("it tells what is done and how far, and that the process lives", () => {
+test("it shows the current work, its progress, and whether the process runs", () => {
   const phases: string[] = [];
   const shown: Progress = { ...silentProgress, phase: (name, total) => phases.push(`${name} ${total}`) };
   const status = new StatusWriter(path, shown);

@@ -1,6 +1,5 @@
 /**
- * nlac's own server as the service behind an environment: an oracle, asked by many episodes at
- * once.
+ * nlac's own server as the service of an environment: an oracle for many concurrent episodes.
  */
 
 import { setTimeout as wait } from "node:timers/promises";

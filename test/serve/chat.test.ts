@@ -137,7 +137,7 @@ describe("the openai client", () => {
     };
     const [completed] = (await client.completions.create(completion)).choices;
     const written = (completed as never as { token_ids: number[] }).token_ids;
-    // Half of a character has no text: its name are its bytes.
+    // Half of a character has no text: its name is its bytes.
     const name = (id: number) =>
       id < 128 || id > 255 ? learner.decode([id]) : `bytes:\\x${id.toString(16)}`;
     expect(completed!.logprobs!.tokens).toEqual(written.map(name));
@@ -265,7 +265,7 @@ describe("the openai client", () => {
     [{ messages: [{ role: "nobody", content: "x" }] }, /messages\[0\]\.role/],
     [{ temperature: 3 }, /temperature/],
     [{ n: 0 }, /^400 n: /],
-    [{ top_logprobs: 5 }, /top_logprobs: log probabilities are asked for by logprobs/],
+    [{ top_logprobs: 5 }, /top_logprobs: log probabilities need logprobs/],
     [{ logprobs: true, top_logprobs: 21 }, /^400 top_logprobs: .*<=20/],
     [{ logprobs: true, top_logprobs: -1 }, /^400 top_logprobs: .*>=0/],
     [{ logprobs: 1 }, /logprobs/],
@@ -276,7 +276,7 @@ describe("the openai client", () => {
     ],
     [
       { response_format: { type: "json_schema", json_schema: { schema: { not: {} } } } },
-      /response_format\.jsonSchema has "not", which texts cannot be held to/,
+      /response_format\.jsonSchema has "not", which cannot be enforced/,
     ],
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
     [{ repetition_penalty: 1.1 }, /repetition_penalty: penalties are not supported/],

@@ -301,7 +301,7 @@ describe("a recording", () => {
     expect(await missing([system, ...says("How much is the red one?")], { temperature: 0.7 })).toMatch(
       /0\.5.*0\.7/,
     );
-    expect(await missing([system])).toMatch(/agrees in 1 of its 1 messages.*where nothing/);
+    expect(await missing([system])).toMatch(/agrees in 1 of its 1 messages.*where this request has nothing/);
 
     const text = readFileSync(file(), "utf8");
     writeFileSync(file("damaged"), text.replace("red one", "new one"));

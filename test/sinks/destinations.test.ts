@@ -214,7 +214,7 @@ test("webhook: a collapse and the end are posted, with the secret from the envir
   ]);
 });
 
-test("a server that is down, refuses or never answers loses entries, and the run nothing", async () => {
+test("a server that is down, refuses or never answers loses entries and does not disturb the run", async () => {
   const silent = await serverOf(() => "never");
   const refuses = await serverOf(() => ({ status: 401, json: { error: "who" } }));
   const down = await jsonServer();

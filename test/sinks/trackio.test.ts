@@ -84,7 +84,7 @@ test("rows, the recipe and the end are sent, with the token of the address that 
   }
 });
 
-test("a wrong token, or a server of another version, loses entries, and the run nothing", async () => {
+test("a wrong token, or a server of another version, loses entries and does not disturb the run", async () => {
   const server = await jsonServer(trackio("t0"));
   const other = await jsonServer(trackio("t0", 2));
   try {

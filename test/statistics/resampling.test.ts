@@ -30,7 +30,7 @@ const overTasks = (strata: readonly (readonly number[])[]) => [
   median(strata.map(mean)),
 ];
 
-describe.each(cases)("as rliable has it, case %#", ({ scores, estimates, intervals, improvement }) => {
+describe.each(cases)("equal to rliable, case %#", ({ scores, estimates, intervals, improvement }) => {
   test.each(["a", "b"] as const)("aggregates and intervals of %s", (name) => {
     const ours = bootstrap(byTask(scores[name]), overTasks, { draws: 20_000 });
     for (const [i, { estimate, low, high }] of ours.entries()) {

@@ -17,7 +17,7 @@ export function openBrowser(): Promise<Browser> {
 }
 
 /**
- * A page that collects what goes wrong in it: exceptions, refused loads, violations of its policy.
+ * A page that collects its errors: exceptions, refused loads, violations of its policy.
  */
 export async function openPage(
   browser: Browser,

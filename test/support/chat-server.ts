@@ -20,7 +20,7 @@ export type Answer = {
   usage?: { prompt_tokens: number; completion_tokens: number };
   headers?: Record<string, string>;
   /**
-   * What becomes of the body: "cut", the connection breaks within it; "short", it ends early;
+   * The fault of the body: "cut", the connection breaks within it; "short", it ends early;
    * "stall", its second half never comes; "page", it is no JSON.
    */
   body?: "cut" | "short" | "stall" | "page";
@@ -49,7 +49,7 @@ export async function chatServer(handler: (body: ChatRequest, call: number) => A
     for await (const chunk of request) text += chunk;
     const { status, body, finish = "stop", headers, ...reply } = handler(JSON.parse(text), calls++);
     if (reply.delay !== undefined) await new Promise((resolve) => setTimeout(resolve, reply.delay));
-    await new Promise(setImmediate); // to hear of clients that have gone
+    await new Promise(setImmediate); // to notice clients that have disconnected
     if (response.destroyed) return;
     const message = { role: "assistant", content: reply.text ?? "" };
     const answer = JSON.stringify(

@@ -1,4 +1,4 @@
-/** Trees, archives and a server that the tests of setup stand on. */
+/** Trees, archives and a server for the tests of setup. */
 
 import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -72,7 +72,7 @@ export interface Member {
   data: string | Uint8Array;
   /** Unix mode with its file type. Default: a plain file, 0644. */
   mode?: number;
-  /** Size the directory claims, when it lies. */
+  /** A wrong size for the archive's directory. */
   claimedSize?: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A server that behaves like the Hugging Face hub, and a second one like the hosts its large files
- * lie on.
+ * A server that behaves like the Hugging Face hub, and a second one like the hosts of its large
+ * files.
  */
 
 import { createHash } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
- * A language model that says what a test tells it to and remembers everything it was asked. Its
- * tokenizer is a real byte-level one with a ChatML template, so conversations are the real thing.
+ * A language model that replies by a test's script and records every call. Its tokenizer is a real
+ * byte-level one with a ChatML template, so that conversations are real ones.
  */
 
 import { writeFileSync } from "node:fs";

@@ -29,7 +29,7 @@ export function tinyLearner(options: CreateOptions = {}, config: object = tinyCo
   return Learner.create(config, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
 }
 
-/** Runs `body` with a new directory that is gone afterwards. */
+/** Runs `body` with a new directory that is removed afterwards. */
 export async function inDirectory<T>(body: (directory: string) => Promise<T> | T): Promise<T> {
   const directory = mkdtempSync(join(tmpdir(), "nlac-"));
   try {

@@ -45,7 +45,7 @@ for (const name of ["generate", "tokenNll", "tokenKl", "step", "updateTarget", "
     const under = operation(...args);
     if (++operations === Number(cutAt)) {
       await Promise.race([under, setTimeout(Number(delay))]);
-      // Who listens to a signal and waits for nothing else has ended before it hears of it.
+      // Without a timer, a process that only waits for a signal would end before it arrives.
       const awake = setInterval(() => undefined, 1000);
       process.kill(process.pid, signal);
       await stopped;

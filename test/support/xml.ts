@@ -21,7 +21,7 @@ export function faultOf(markup: string): string | undefined {
     if (closing) {
       if (open.pop() !== name) return `</${name}> out of order: ${where}`;
     } else if (name !== undefined && !empty) open.push(name);
-    // A style sheet is no markup.
+    // A style sheet is not markup.
     const skipped = name === "style" && !closing ? markup.indexOf("</style>", at) : at + whole.length;
     at = skipped;
   }

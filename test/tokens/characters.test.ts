@@ -127,12 +127,12 @@ describe("streamed text", () => {
         .join(""),
     ).toBe("");
     expect(stream.add(word)).toBe("😀é ");
-    // The library makes U+FFFD of every byte of such a run, of the valid ones too.
+    // The library makes U+FFFD of every byte of such a run, even of valid ones.
     expect([...bytesOf("é"), bytesOf("é")[0]!].map((id) => stream.add(id)).join("")).toBe("");
     expect(stream.end()).toBe("\ufffd\ufffd\ufffd");
   });
 
-  it("lacks the first space of all, and no other", () => {
+  it("lacks the very first space only", () => {
     const ids = tokenizer.encode("  a  b");
     expect(tokenizer.decode(ids)).toBe(" a  b");
     const stream = new TextStream(tokenizer, []);

@@ -208,7 +208,7 @@ describe("a template that drops old thoughts", () => {
   });
 });
 
-it("sets a tool's message out on its own where the one before is closed already", () => {
+it("gives each tool message its own turn if the previous one is already closed", () => {
   const { conversation, tokenizer } = open("qwen-like", [user("Look.")]);
   conversation.appendAssistantText("I do.");
   const start = conversation.length;
@@ -217,7 +217,7 @@ it("sets a tool's message out on its own where the one before is closed already"
   expect(tokenizer.decode(conversation.tokens.slice(start))).toBe(turn("one") + turn("two"));
 });
 
-it("begins with the default system message where the template has one", () => {
+it("begins with the template's default system message, if it has one", () => {
   const { conversation, tokenizer } = open("smollm2", [user("Hi.")]);
   conversation.appendAssistantText("Hello.").append(user("More."));
   const text = tokenizer.decode(conversation.tokens);

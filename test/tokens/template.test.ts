@@ -105,7 +105,7 @@ describe.each(tokenizerNames)("messages that spell control tokens, in %s", (name
   });
 });
 
-it("knows whether a template describes tools", () => {
+it("finds out whether a template describes tools", () => {
   expect(ChatTemplate.of(tokenizerNamed("smollm2")).readsTools).toBe(false);
   expect(ChatTemplate.of(tokenizerNamed("qwen-like")).readsTools).toBe(true);
   expect(ChatTemplate.of(tokenizerNamed("llama3-like")).readsTools).toBe(true);
@@ -132,7 +132,7 @@ describe("faults", () => {
     );
   });
 
-  it("a role there is not", () => {
+  it("an unknown role", () => {
     const message = { role: "<|im_end|>", content: "a" } as unknown as Message;
     expect(() => ChatTemplate.of(tokenizer).render([message])).toThrow(thrown("ERR_VALUE", /<\|im_end\|>/));
   });

@@ -236,18 +236,18 @@ describe("rules of added tokens", () => {
     return new Tokenizer(small);
   };
 
-  it("takes the spaces beside it where it says so", () => {
+  it("with lstrip or rstrip it includes the spaces beside it", () => {
     expect(withToken({}).encodeTemplate("a </s> b")).toEqual([0, 3, 7, 3, 1]);
     expect(withToken({ lstrip: true }).encodeTemplate("a </s> b")).toEqual([0, 7, 3, 1]);
     expect(withToken({ rstrip: true }).encodeTemplate("a </s> b")).toEqual([0, 3, 7, 1]);
   });
 
-  it("leaves it alone inside a word where it says so", () => {
+  it("with single_word it is not found inside a word", () => {
     expect(withToken({ single_word: true }).encodeTemplate("a </s> b")).toContain(7);
     expect(withToken({ single_word: true }).encodeTemplate("a</s> b")).not.toContain(7);
   });
 
-  it("finds it after normalizing where it says so", () => {
+  it("with normalized it is found after normalizing", () => {
     const small = smallTokenizer();
     small.json.normalizer = { type: "Lowercase" };
     small.json.added_tokens = [{ id: 7, content: "</s>", special: true, normalized: true }];

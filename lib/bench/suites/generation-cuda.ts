@@ -56,7 +56,7 @@ export function cudaCases(): Case[] {
     const row = { resultBytes: null };
     return {
       id: `7b-${texts}-at-once`,
-      title: `Qwen2.5-7B's shape · ${texts} at once, prompt ${prompt}, ${written} written`,
+      title: `Qwen2.5-7B's shape · ${texts} at once, prompt ${prompt}, ${written} generated`,
       parameters,
       timing: { warmup: 2, calls: 3, seconds: 0 },
       work: { amount: texts * written, unit: "tokens/s" },

@@ -60,7 +60,7 @@ export const generation: Suite = {
     const plain = (count: number, own: number, written: number) =>
       make(
         `${count}-at-once`,
-        `${count} at once, prompt ${own}, ${written} written`,
+        `${count} at once, prompt ${own}, ${written} generated`,
         { groups: count, texts: 1, shared: 0, own, written },
         { warmup: 1, calls: quick ? 1 : 2 },
         device === "cpu"
@@ -70,7 +70,7 @@ export const generation: Suite = {
     const pattern = (transitions: number, shared: number, warmup: number, rows: readonly Row[]) =>
       make(
         `pattern-${transitions}`,
-        `${transitions} transitions of ${shared.toLocaleString("en")} tokens, 5 texts of 40 more on each, 60 written`,
+        `${transitions} transitions of ${shared.toLocaleString("en")} tokens, 5 texts of 40 more on each, 60 generated`,
         { groups: transitions, texts: 5, shared, own: 40, written: 60 },
         { warmup, calls: 1 },
         rows,

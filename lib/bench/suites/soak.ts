@@ -79,7 +79,7 @@ export const soak: Suite = {
     return [
       memory("calls", quick ? 2000 : 100_000, 8),
       memory("server", quick ? 500 : 100_000, 16),
-      loop("calls", "8 texts written and learned from, over and over", quick ? 16 : 32, 8),
+      loop("calls", "8 completions generated and trained on, repeatedly", quick ? 16 : 32, 8),
       loop("server", "16 clients that read streams", quick ? 32 : 64, 16),
     ];
   },

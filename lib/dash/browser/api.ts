@@ -96,7 +96,7 @@ async function readStream(): Promise<void> {
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) throw new Error("nlac dash has ended. The page shows what it knew last.");
+    if (done) throw new Error("nlac dash has ended. The page shows the last state.");
     const events = (rest + value).split("\n\n");
     rest = events.pop()!;
     const last = events.at(-1);

@@ -69,7 +69,7 @@ export const opaque = new Set(
   "triangle angle square bot top intercal backslash prime star dagger".split(" "),
 );
 
-/** `table[key]` if it is the table\'s own property. */
+/** `table[key]` if it is the table's own property. */
 export function own<T>(table: Record<string, T>, key: string): T | undefined {
   return Object.hasOwn(table, key) ? table[key] : undefined;
 }

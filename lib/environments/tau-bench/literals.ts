@@ -104,10 +104,10 @@ export function readLiteral(
   };
   const named = (): Value => {
     const name = take(word);
-    if (name === undefined) return fail("this is no literal");
+    if (name === undefined) return fail("this is not a literal");
     const constant = constants.get(name);
     if (constant !== undefined) return constant;
-    if (!constructors.includes(name)) return fail(`"${name}" is no literal`);
+    if (!constructors.includes(name)) return fail(`"${name}" is not a literal`);
     need("(");
     const fields: Dict = new Map();
     items(")", () => {

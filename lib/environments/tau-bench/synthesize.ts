@@ -79,7 +79,7 @@ export interface TauBenchTaskRecord {
  * Why a draw is rejected: it contradicts the records, it repeats an earlier one, or it fails a
  * check.
  */
-type Rejection = "does not fit the records" | "is there already" | Fault;
+type Rejection = "does not fit the records" | "is a duplicate" | Fault;
 
 type Tally = { drawn: number; rejected: Record<Rejection, number> };
 
@@ -156,7 +156,7 @@ function newTally(): Tally {
     drawn: 0,
     rejected: {
       "does not fit the records": 0,
-      "is there already": 0,
+      "is a duplicate": 0,
       "breaks the policy": 0,
       "cannot be done": 0,
       "does more than is needed": 0,
@@ -217,7 +217,7 @@ function drawScenarios(
     const calls = callsOf(wishes);
     // The same changes in another order are the same scenario.
     const key = JSON.stringify(calls.map((call) => JSON.stringify(call)).sort());
-    const rejection = drafts.has(key) ? "is there already" : scenarioFault(userId, calls, shop, domain.open);
+    const rejection = drafts.has(key) ? "is a duplicate" : scenarioFault(userId, calls, shop, domain.open);
     if (rejection !== undefined) {
       tally.rejected[rejection]++;
       continue;

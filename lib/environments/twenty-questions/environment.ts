@@ -285,7 +285,7 @@ function hiddenWords(given: "table" | "things" | readonly string[], data: string
   if (!Array.isArray(given)) fault('words must be "table", "things", "lmrl" or a list of words');
   for (const word of given) {
     if (typeof word !== "string" || word.trim() === "" || word.length > 60)
-      fault(`${JSON.stringify(word)} is no word`);
+      fault(`${JSON.stringify(word)} is not a word`);
   }
   const words = [...new Set(given.map(tidy))];
   if (words.length < 2) fault("there must be at least two words");

@@ -45,11 +45,11 @@ namespace {
 // Sums run over at most so many elements before they are added to the result: a panel then fits the
 // second cache.
 constexpr int64_t deepest = 768;
-// Rows that are made ready at a time, and those of them that a task takes: whole strips.
+// Rows that are prepared at a time, and those of them that a task takes: whole strips.
 constexpr int64_t tallest = 768, task_rows = 96;
 
-// The left factor's rows [first, first + rows) and columns [k, k + depth): as they lie, or made
-// float32 strips in `wide`.
+// The left factor's rows [first, first + rows) and columns [k, k + depth): in place, or as float32
+// strips in `wide`.
 Rows rows_of(const Factor& a, int64_t first, int64_t rows, int64_t k, int64_t depth, float* wide) {
   const int64_t tall = best_gemm().tall;
   const Factor part = a.from(first, k);
@@ -86,7 +86,7 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
   const bool as_it_lies = a.type == Element::f32 && a.column_step == 1;
   const std::unique_ptr<float[]> wide(
       as_it_lies ? nullptr : new float[static_cast<size_t>((tall + best_gemm().tall) * std::min(k, share))]);
-  // What is rounded at the end is summed in float32 first.
+  // A bfloat16 result is summed in float32 first.
   const std::unique_ptr<float[]> finished(narrow ? new float[static_cast<size_t>(tall * n)] : nullptr);
 
   std::unique_ptr<float[]> wide_bias;

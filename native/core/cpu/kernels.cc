@@ -89,7 +89,7 @@ const float* in_float(const Bits* x, int64_t rows, int64_t n, std::unique_ptr<fl
   return room.get();
 }
 
-// Panel p of a weight matrix [out, in], as kernels.h says that it lies.
+// Panel p of a weight matrix [out, in], in the layout of kernels.h.
 template <typename Number>
 void pack_panel(const Number* weight, int64_t out, int64_t in, int64_t p, Number* panel) {
   constexpr int64_t step = 16;  // a cache line of every row at a time

@@ -38,8 +38,8 @@ class BlockPool {
   struct Match {
     std::vector<Block>
         blocks;            // whole ones, in order, which hold the first tokens; each referenced once more
-    Block partial = none;  // a block that goes on with the next `partial_tokens`, then with others; to be
-    int64_t partial_tokens = 0;  // copied. Not referenced; good until the next call
+    Block partial = none;  // a block that starts with the next `partial_tokens`, then differs; to be
+    int64_t partial_tokens = 0;  // copied. Not referenced; valid until the next call
   };
   // Returns the longest cached prefix of the first `count` tokens.
   Match find(const Tokens& tokens, int64_t count);

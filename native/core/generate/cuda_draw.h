@@ -21,7 +21,7 @@ struct CudaDraw {
   // Masks (id_mask.h) of the allowed ids, and of those in the prompt or generated before. Empty:
   // all are allowed, and there is no penalty. They must outlive the call.
   std::span<const uint32_t> allowed, seen;
-  int64_t token = -1;  // what is drawn; -1: the logits are not finite
+  int64_t token = -1;  // the drawn id; -1: the logits are not finite
   float log_prob = 0;
 };
 

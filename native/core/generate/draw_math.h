@@ -12,9 +12,9 @@
 namespace nlac {
 
 struct DrawSettings {
-  double number;  // uniform in [0, 1): which of the tokens that are kept is drawn
-  float scale;    // 1 / temperature; of no meaning at temperature 0
-  float reach;    // least logit that min_p keeps, less the largest: at most 0
+  double number;  // uniform in [0, 1): selects one of the kept tokens
+  float scale;    // 1 / temperature; unused at temperature 0
+  float reach;    // smallest logit that min_p keeps, minus the largest: at most 0
 };
 
 // `step` counts the request's new tokens.

@@ -96,7 +96,7 @@ class Engine {
   static void choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Tensor& logits, int64_t begin);
   void name_blocks(Sequence& sequence);
   void give_back(Sequence& sequence);
-  void leave(Sequence& sequence);  // the running sequences, in whatever state
+  void leave(Sequence& sequence);  // removes a running sequence in any state
   void fail(const std::shared_ptr<GenerateCall>& call, std::exception_ptr failure);
 
   Decoder& decoder_;

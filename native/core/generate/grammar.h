@@ -38,7 +38,7 @@ class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>>
       : shared_future(std::move(compiled)), wanted_(std::move(wanted)) {}
 
  private:
-  std::shared_ptr<const void> wanted_;  // goes with the last copy
+  std::shared_ptr<const void> wanted_;  // released with the last copy
 };
 
 // Compiles grammars for one vocabulary on its own thread, which starts with the first grammar.
@@ -55,15 +55,15 @@ class GrammarCompiler {
   ~GrammarCompiler();
 
   PendingGrammar compile(const std::string& grammar);
-  size_t kept() const;  // grammars, those in line too
+  size_t kept() const;  // number of grammars, queued ones included
 
  private:
   struct Vocabulary;
   struct Kept {
     std::string grammar;
     std::shared_future<std::shared_ptr<const Grammar>> compiled;
-    std::weak_ptr<const void> wanted = {};  // expired: nobody has it
-    size_t bytes = 0;                       // 0: in line
+    std::weak_ptr<const void> wanted = {};  // expired: no request waits
+    size_t bytes = 0;                       // 0: queued
   };
 
   static PendingGrammar asked_for(Kept& kept);
@@ -74,7 +74,7 @@ class GrammarCompiler {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;
-  std::list<Kept> kept_;  // the last one asked for first
+  std::list<Kept> kept_;  // most recently requested first
   std::unordered_map<std::string, std::list<Kept>::iterator> by_grammar_;
   std::deque<std::pair<std::string, std::promise<std::shared_ptr<const Grammar>>>> waiting_;
   std::thread thread_;

@@ -273,8 +273,8 @@ void parse_gguf(const uint8_t* data, size_t size, const std::string& path, GgufM
   const auto version = cursor.number<uint32_t>("the version");
   NLAC_REQUIRE(version == 3, "ERR_MODEL_FORMAT", path, ": GGUF version ", version, " is not supported",
                version == 3u << 24 ? " (a big-endian file)" : " (3 is)");
-  // The least a tensor's description takes: name, rank, one dimension, type, offset; a pair's: key,
-  // type, value.
+  // Minimum bytes of a tensor's description: name, rank, one dimension, type, offset; of a pair:
+  // key, type, value.
   const uint64_t tensor_count = cursor.count(8 + 4 + 8 + 4 + 8, most_tensors, "the tensor count");
   const uint64_t pair_count = cursor.count(8 + 4 + 1, most_pairs, "the metadata count");
 

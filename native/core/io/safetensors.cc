@@ -62,7 +62,7 @@ class TensorHeader {
     std::vector<uint64_t> numbers;
     for (const Json& item : value) {
       NLAC_REQUIRE(item.is_number_unsigned(), "ERR_MODEL_FORMAT", where(), ": ", key,
-                   " holds something else than integers of 0 or more");
+                   " contains something other than integers of 0 or more");
       numbers.push_back(item.get<uint64_t>());
     }
     return numbers;

@@ -61,8 +61,8 @@ struct LossResult {
       grad_hidden;       // [rows, hidden] in the (student) hidden's type, or real; undefined without gradient
   at::Tensor log_probs;  // [rows] real: log q(target), of losses on targets
   at::Tensor entropies;  // [rows] real: H(q), with `with_entropies`
-  at::Tensor ratios;     // [rows] real: q(target) now over then, of the surrogate
-  at::Tensor clipped;    // [rows] i32: 1 where the upper bound holds the surrogate, -1 where the lower does
+  at::Tensor ratios;     // [rows] real: q(target) / its old value, of the surrogate
+  at::Tensor clipped;    // [rows] i32: 1 where the surrogate's upper bound is active, -1 where the lower is
   RowDetail detail, teacher_detail;  // with `detail`; the teacher's of a divergence
 };
 

@@ -147,8 +147,8 @@ struct TokenInputs {
 struct TokenOutcome {
   double loss;          // of the log probability alone
   double slope;         // d loss / d log probability
-  double ratio = 1;     // surrogate: q(target) now over then
-  int32_t clipped = 0;  // surrogate: 1 where the upper bound holds the loss, -1 where the lower does
+  double ratio = 1;     // surrogate: q(target) / its old value
+  int32_t clipped = 0;  // surrogate: 1 where the upper bound is active, -1 where the lower is
 };
 
 // Surrogate: -min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) with r = exp(log_prob -

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double lowest_log = -1e30;
 
-// Below this the exponent's range is left, which the bound on logits then catches.
+// Bounded, because smaller temperatures would leave the exponent's range.
 double inverse_of(double temperature) { return std::min(1 / temperature, 1e30); }
 
 // With every token among the k best there is no bucket.
@@ -50,7 +50,7 @@ void store(const GradientRow& to, int64_t index, double value) {
 
 double log_or_lowest(double x) { return x > 0 || std::isnan(x) ? std::log(x) : lowest_log; }
 
-// log Σ exp(logits / temperature) over what lies in the bucket and what was taken out of it.
+// log Σ exp(logits / temperature) over the bucket and the tokens that were taken out of it.
 double log_mass_with(const Softmax& tail, const std::vector<double>& top, double inverse) {
   double largest = tail.largest;
   for (const double logit : top) largest = !(logit <= largest) ? logit : largest;
@@ -255,7 +255,7 @@ void teacher_rows_with_operators(const RowLoss& loss, const RowChunk& chunk) {
   chunk.gradient.copy_(gradient * (chunk.row_weights / loss.temperature).unsqueeze(1));
 }
 
-// token_outcome of row_loss.h: loss and slope, and into the chunk what the surrogate tells besides.
+// token_outcome of row_loss.h: loss and slope; writes the surrogate's other results to the chunk.
 std::pair<at::Tensor, at::Tensor> token_outcomes(const RowLoss& loss, const RowChunk& chunk,
                                                  const at::Tensor& log_prob) {
   if (loss.token == TokenLossKind::nll) return {-log_prob, at::full_like(log_prob, -1)};

@@ -73,7 +73,7 @@ void check_sides(const SoftQSide& online, const SoftQSide& target, const SoftQRo
   };
   require(online.hidden.dim() == 2 && online.head.dim() == 2 && online.hidden.size(1) == online.head.size(1),
           "the hidden states' width");
-  require(target.hidden.sizes() == online.hidden.sizes(), "what θ̄ says of the rows");
+  require(target.hidden.sizes() == online.hidden.sizes(), "θ̄'s hidden states");
   for (const SoftQSide* side : {&online, &target}) {
     for (const QHead& head : side->q) {
       require(head.advantage.sizes() == online.head.sizes(), "an advantage head");
@@ -81,7 +81,7 @@ void check_sides(const SoftQSide& online, const SoftQSide& target, const SoftQRo
     }
   }
   for (const at::Tensor* row : {&rows.actions, &rows.rewards, &rows.terminal, &rows.row_weights})
-    require(row->dim() == 1 && row->size(0) == online.hidden.size(0), "what is given row by row");
+    require(row->dim() == 1 && row->size(0) == online.hidden.size(0), "an input by row");
 }
 
 }  // namespace

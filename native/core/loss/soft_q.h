@@ -6,7 +6,7 @@
 // bar for what θ̄ predicts:
 //
 //   target   y = r + γ·V̄(s'),  V̄(s) = Σ_a π(a|s)·(min(Q̄1, Q̄2) - α·log π(a|s));  y = r at the last action
-//   q        ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²              of the token written
+//   q        ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²              of the generated token
 //   policy   KL(π ‖ softmax(min(Q1, Q2) / α))                   nats
 //
 // No gradient flows through y, nor from the policy's loss into Q. Tensors of the logits' size exist
@@ -38,8 +38,8 @@ struct SoftQSide {
 
 // Inputs by row, in the order of the texts' tokens.
 struct SoftQRows {
-  at::Tensor actions;   // [rows] i64 in [0, vocab): the token written
-  at::Tensor rewards;   // [rows] real: what was received after it
+  at::Tensor actions;   // [rows] i64 in [0, vocab): the generated token
+  at::Tensor rewards;   // [rows] real: the reward after it
   at::Tensor terminal;  // [rows] bool: true where a text's actions end; elsewhere s' is the next row's state
   at::Tensor row_weights;  // [rows] real
 };
@@ -62,7 +62,7 @@ struct SoftQGradients {
 // [rows] each; "real" is f32, or f64 for f64 inputs. Losses are unweighted.
 struct SoftQResult {
   at::Tensor q_losses, policy_losses;
-  at::Tensor q;            // of the token written, the smaller of the two
+  at::Tensor q;            // of the generated token, the smaller of the two
   at::Tensor targets;      // y
   at::Tensor entropies;    // of π, nats
   at::Tensor grad_hidden;  // [rows, H] in the hidden's type; undefined without gradient

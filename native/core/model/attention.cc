@@ -43,7 +43,7 @@ int64_t queries_at_once(const at::Tensor& q, const at::Tensor& keys) {
   return std::max<int64_t>(1, block_score_bytes / (4 * q.size(1) * keys.size(1)));
 }
 
-// Whether libtorch's flash kernels, which are called without a mask, do not serve.
+// Whether libtorch's flash kernels, which are called without a mask, cannot be used.
 bool limited(const Sight& sight) { return sight.window > 0 || sight.scale > 0; }
 
 double score_scale(const at::Tensor& q, const Sight& sight = {}) {
@@ -85,7 +85,7 @@ struct Span {
 // Without a window, whole sequences. With one, stretches of it, so that work grows with the window and
 // not with the length.
 std::vector<Span> spans_of(const std::vector<int64_t>& lengths, int64_t window) {
-  constexpr int64_t least = 256;  // queries that are worth packing their keys for
+  constexpr int64_t least = 256;  // minimum queries for which packing the keys pays off
   std::vector<Span> spans;
   int64_t start = 0;
   for (size_t s = 0; s < lengths.size(); ++s) {

@@ -23,7 +23,7 @@ struct Sight {
 // dimension is contiguous. `lengths` sum to `tokens`; a sequence sees itself only.
 struct Attended {
   at::Tensor output;                  // [tokens, heads, head_dim]
-  std::vector<at::Tensor> logsumexp;  // per sequence, what backward needs of the softmax
+  std::vector<at::Tensor> logsumexp;  // per sequence, of the softmax, for backward
 };
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const std::vector<int64_t>& lengths, const Sight& sight = {});

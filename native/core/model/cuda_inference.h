@@ -32,8 +32,8 @@ class CudaInference {
 
   CudaInference();
 
-  // Whether the kernels support this model: layers like Llama's, on a GPU, bfloat16 or float32, with a head dimension
-  // that is a multiple of 8 and at most 256. False without CUDA.
+  // Whether the kernels support this model: layers like Llama's, on a GPU, bfloat16 or float32, and
+  // a head dimension that is a multiple of 8 and at most 256. False without CUDA.
   static bool takes(const Weights& weights, const ModelConfig& config, const KvStore& store);
 
   // Returns the result of Decoder::infer. `rope` covers every position.

@@ -7,7 +7,7 @@ namespace nlac {
 
 struct ExpertsShape {
   int64_t count = 0;         // experts of a layer
-  int64_t per_token = 0;     // of them, those that a token uses
+  int64_t per_token = 0;     // experts that a token uses
   int64_t intermediate = 0;  // width of one expert
   bool normalised = false;   // the probabilities of a token's experts are scaled to sum to 1
   // Coefficient of the load-balance loss that the model's files name. Training uses it on request.

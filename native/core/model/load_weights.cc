@@ -99,7 +99,7 @@ class Source {
 
   void add(const TensorEntry& entry) {
     NLAC_REQUIRE(entries_.emplace(entry.name, &entry).second, format_error, path_, ": tensor ",
-                 printable(entry.name), " is there twice");
+                 printable(entry.name), " appears twice");
   }
   const TensorEntry* find(const std::string& name) const {
     const auto found = entries_.find(name);
@@ -361,7 +361,7 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
   NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
                printable(entry.name), " does not have one factor for each of ", half, " frequencies");
   NLAC_REQUIRE(config.rope.scaling == RopeScaling::none, format_error, path, ": tensor ",
-               printable(entry.name), " scales rotary positions that the metadata scale already");
+               printable(entry.name), " scales rotary positions, which the metadata already scale");
   std::vector<float> factors(static_cast<size_t>(half));
   dequantize(entry, 0, half, factors.data());
   const double factor = *std::max_element(factors.begin(), factors.end());

@@ -129,7 +129,7 @@ class CudaSumTree::Memory {
                           cudaMemcpyHostToDevice, stream()));
     check(cudaEventRecord(uploaded_.get(), stream()));
   }
-  // The last of an array of `count` on the device: what belongs to the root.
+  // The last of an array of `count` on the device: the root's.
   template <typename T>
   T root(const T* array, int64_t count) {
     T value{};

@@ -69,7 +69,7 @@ const tensors = {
 const template =
   "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/** What a directory is made of; faults change it. */
+/** The parts of a directory, before faults. */
 function validModel() {
   let end = 0;
   const header = {};

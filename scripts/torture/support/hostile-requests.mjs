@@ -1,6 +1,6 @@
 // Hostile requests to a server of OpenAI's API, by kind. A kind makes a request from a random
 // source: { path, headers, body, raw, method, leave }. `body` is a string or bytes; `raw` is sent
-// as it stands; `leave` says after how many milliseconds the client breaks off.
+// as it stands; `leave` says after how many milliseconds the client disconnects.
 
 const hello = { model: "m", messages: [{ role: "user", content: "Hello" }], max_tokens: 4 };
 const chat = (more) => ({ path: "/v1/chat/completions", body: json({ ...hello, ...more }) });

@@ -1,4 +1,4 @@
-// What campaigns share that attack a learner or an environment in this process.
+// Shared by the campaigns that attack a learner or an environment in this process.
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export async function stateOf(learner, directory) {
 }
 
 /**
- * What a promise came to: { value }, { code } of an NlacError, or { uncoded } with another error.
+ * How a promise settled: { value }, { code } of an NlacError, or { uncoded } with another error.
  */
 export async function ending(promise) {
   try {

@@ -1,4 +1,4 @@
-// Opens the model directories that its parent names, one after the other, and uses what opens.
+// Opens the model directories that its parent names, one after the other, and uses the models.
 import { Learner } from "../../../dist/index.js";
 import { ChatTemplate } from "../../../dist/tokens/template.js";
 import { Tokenizer } from "../../../dist/tokens/tokenizer.js";

@@ -1,4 +1,4 @@
-// Recordings of served episodes: an uncut one, and what must hold of one that was cut.
+// Recordings of served episodes: an uncut one, and the checks of one that was cut.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";

@@ -1,5 +1,5 @@
-// What the campaigns on trainings share: child processes under the fault shim, uncut runs to
-// compare with, and what two runs must have in common.
+// Shared by the campaigns on trainings: child processes under the fault shim, uncut runs to compare
+// with, and the parts of two runs that must be equal.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -98,8 +98,8 @@ function lastJson(lines) {
 const secondsSince = (began) => (performance.now() - began) / 1000;
 
 /**
- * What must not depend on interruptions: every checkpointed byte of weights, optimizer, priorities
- * and tokenizer; episodes and samples; metrics without times.
+ * The parts of a run that must not depend on interruptions: every checkpointed byte of weights,
+ * optimizer, priorities and tokenizer; episodes and samples; metrics without times.
  */
 export function fingerprint(run) {
   const latest = readFileSync(join(run, "latest"), "utf8").trim();

@@ -11,7 +11,7 @@ const config = {
   ...{ tie_word_embeddings: true, eos_token_id: 1081 },
 };
 
-// A template of Qwen's kind, which knows tools.
+// A template like Qwen's, with tools.
 const chatTemplate = `{%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>

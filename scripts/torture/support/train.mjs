@@ -1,7 +1,7 @@
 // A training in its own process: node train.mjs DIRECTORY NAME [again]. Continues the run in
 // DIRECTORY from its newest checkpoint, or starts it. Prints {"done": true} or {"code", "message"}
-// as JSON. With "again" a run that failed is continued in the same process; "first" is then how it
-// ended at first.
+// as JSON. With "again" a run that failed is continued in the same process; "first" is then the
+// result of the first attempt.
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { resumeRun, trainRecipe } from "../../../dist/index.js";

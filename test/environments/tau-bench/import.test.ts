@@ -132,9 +132,9 @@ describe("nlac data import tau-bench", () => {
     expect(() => importTauBench(root, out)).toThrowError(/is not a checkout of tau-bench/);
     const tasks = "tau_bench/envs/retail/tasks_test.py";
     write(tasks, 'TASKS = [\n    Task(user_id="a", instruction=open("/etc/passwd").read()),\n]\n');
-    refused(/retail\/tasks_test\.py:2: "open" is no literal/);
+    refused(/retail\/tasks_test\.py:2: "open" is not a literal/);
     write(tasks, "TASKS = make_tasks()\n");
-    refused(/"make_tasks" is no literal/);
+    refused(/"make_tasks" is not a literal/);
     write(tasks, 'TASKS = {"a": 1}\n');
     refused(/has no list of tasks/);
     write(tasks, "TASKS = [1]\n");

@@ -146,7 +146,7 @@ describe("scenarios of a small shop", () => {
     expect(new Set(keys).size).toBe(300);
     const refused = Object.values(rejected).reduce((sum, count) => sum + count, 0);
     expect(drawn).toBe(train.length + tests.length + refused);
-    expect(rejected["is there already"]).toBeGreaterThan(0);
+    expect(rejected["is a duplicate"]).toBeGreaterThan(0);
     expect(rejected["does not fit the records"]).toBeGreaterThan(0);
   });
 

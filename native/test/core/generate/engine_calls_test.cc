@@ -395,7 +395,7 @@ TEST_CASE("a completion matches its grammar, also after preemption and in any ba
     REQUIRE(bad->failure);
     CHECK(code_of([&] { std::rethrow_exception(bad->failure); }) == "ERR_VALUE");
   }
-  SUBCASE("an end, and no way on, are told apart") {
+  SUBCASE("the end of a grammar and a dead end are reported differently") {
     GenerateRequest request = requests[0];
     request.grammar = compiler.compile(R"({"literal": "A1"})");
     CHECK(model.fresh({request})[0].tokens == std::vector<int64_t>{17, 1});

@@ -73,7 +73,7 @@ GenerateRequest ask(std::vector<int64_t> tokens, int64_t max_new = 6) {
 
 }  // namespace
 
-TEST_CASE("texts of a recurrent model have the same bits alone and in company") {
+TEST_CASE("texts of a recurrent model have the same bits alone and in a batch") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     Recurrent model(dtype);
     const std::vector<int64_t> prefix = random_ids(100, 1);

@@ -154,7 +154,7 @@ TEST_CASE("counts and lengths that the file cannot hold are refused before memor
   }
 }
 
-TEST_CASE("metadata that is not what it should be is refused") {
+TEST_CASE("metadata of a wrong type or value is refused") {
   CHECK_REFUSED(parse(Builder(0, 1).pair("key", 13, uint64_t{0})), "ERR_MODEL_FORMAT", "unknown type 13");
   CHECK_REFUSED(parse(Builder(0, 1).text("key").number(array).number(13u).number(uint64_t{0})),
                 "ERR_MODEL_FORMAT", "unknown type 13");

@@ -22,7 +22,7 @@ TEST_CASE("an empty file maps to no bytes") {
   CHECK(MappedFile::open(scratch / "empty")->size() == 0);
 }
 
-TEST_CASE("what is not a readable regular file is refused") {
+TEST_CASE("anything but a readable regular file is refused") {
   Scratch scratch;
   CHECK_REFUSED(MappedFile::open(scratch / "absent"), "ERR_IO", "cannot be opened");
   CHECK_REFUSED(MappedFile::open(scratch.path()), "ERR_IO", "not a regular file");

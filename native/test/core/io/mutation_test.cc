@@ -1,6 +1,5 @@
 // The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run.
-// Under the sanitizer builds this is what stands between a hostile file and the parsers on every
-// change.
+// With the sanitizer builds, this tests the parsers against hostile files on every change.
 #include <random>
 
 #include "fuzz/exercise.h"
@@ -88,7 +87,7 @@ void run(const std::string& format, std::vector<std::string> words, Exercise exe
   Bytes last;
   for (int i = 0; i < mutations; ++i) {
     Bytes bytes = mutator.next();
-    exercise(bytes.data(), bytes.size());  // aborts on a broken promise, throws what is no refusal
+    exercise(bytes.data(), bytes.size());  // aborts or throws, except for a refusal
     different += bytes != last;
     last = std::move(bytes);
   }

@@ -24,7 +24,7 @@ TEST_CASE("an exit handler receives the status of the process and may replace it
   CHECK(WEXITSTATUS(ended) == 37);
 }
 
-TEST_CASE("a file is flushed, and what is no file is an error with errno") {
+TEST_CASE("a file is flushed, and anything else is an error with errno") {
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);
   CHECK(std::fputs("text", file) >= 0);

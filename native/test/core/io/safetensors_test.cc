@@ -71,7 +71,7 @@ TEST_CASE("tensors come in the order of the file, not of their names") {
   CHECK(parsed.tensors[1].name == "a");
 }
 
-TEST_CASE("what is written is read back") {
+TEST_CASE("a written file is read back") {
   Scratch scratch;
   const float floats[] = {1.5f, -2.0f, 3.25f};
   const uint8_t odd[] = {1, 2, 3};
@@ -101,7 +101,7 @@ TEST_CASE("what is written is read back") {
   }
 }
 
-TEST_CASE("what cannot be written is refused, and no file appears") {
+TEST_CASE("tensors that cannot be written are refused, and no file appears") {
   Scratch scratch;
   const uint8_t bytes[64] = {};
   const std::string path = scratch / "x.safetensors";
@@ -139,7 +139,7 @@ TEST_CASE("headers that lie about their size are refused") {
   CHECK_REFUSED(parse(file_of("{}", 0, 0)), "ERR_MODEL_FORMAT", "not a JSON object");
 }
 
-TEST_CASE("headers that are not what they should be are refused") {
+TEST_CASE("malformed headers are refused") {
   const struct {
     std::string header, part;
   } cases[] = {
@@ -170,7 +170,7 @@ TEST_CASE("headers that are not what they should be are refused") {
   }
 }
 
-TEST_CASE("types that are not read are named, with the tensor") {
+TEST_CASE("an unsupported type is named, with the tensor") {
   for (const std::string dtype : {"F8_E4M3", "F8_E5M2", "BOOL", "I8", "U16", "C64", "f32", ""}) {
     const Bytes file = file_of(one(dtype, "[4]", "[0,4]"), 4);
     CHECK_REFUSED(parse(file), "ERR_MODEL_FORMAT", "tensor \"x\" has dtype \"" + dtype + "\"");
@@ -181,7 +181,7 @@ TEST_CASE("shapes and offsets that do not fit are refused") {
   const struct {
     std::string dtype, shape, offsets, part;
   } cases[] = {
-      {"F32", "[-1]", "[0,4]", "something else than integers of 0 or more"},
+      {"F32", "[-1]", "[0,4]", "something other than integers of 0 or more"},
       {"F32", "[1.0]", "[0,4]", "something else"},
       {"F32", "[\"1\"]", "[0,4]", "something else"},
       {"F32", "[1e0]", "[0,4]", "something else"},

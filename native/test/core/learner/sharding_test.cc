@@ -159,7 +159,7 @@ thread_local int64_t FailingAllocator::left = -1;
 
 }  // namespace
 
-TEST_CASE("one rank is no rank, bit for bit, at every stage and with every kind of parameters") {
+TEST_CASE("one rank equals a learner without ranks, bit for bit, at every stage, for all parameters") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter}) {
       const State expected = alone(kind, dtype, 3);

@@ -255,7 +255,7 @@ TEST_CASE("invalid arguments of pairs are rejected") {
   CHECK(code([](auto& in, auto&) { in.pairs.targets[0] = 31; }) == "ERR_INDEX");
 }
 
-TEST_CASE("no pairs are no losses") {
+TEST_CASE("no pairs give no losses") {
   at::NoGradGuard no_grad;
   Inputs in = make(31, 8);
   in.hidden = in.hidden.narrow(0, 0, 0);

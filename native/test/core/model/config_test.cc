@@ -434,7 +434,7 @@ TEST_CASE("the text part of a model of text and images is read") {
   CHECK_REFUSED(read(with(outer, {{"text_config", 3}})), "ERR_MODEL_FORMAT", "text_config");
 }
 
-TEST_CASE("what a family does not support is rejected by name") {
+TEST_CASE("settings that a family does not support are rejected by name") {
   const struct {
     std::string family;
     Json change;

@@ -212,7 +212,7 @@ TEST_CASE("packed sequences are independent") {
   }
 }
 
-TEST_CASE("on a packed store, a token's bits are the same alone, in company and in any chunks") {
+TEST_CASE("on a packed store, a token's bits are the same alone, in a batch and in any chunks") {
   for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);

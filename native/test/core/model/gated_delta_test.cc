@@ -171,7 +171,7 @@ TEST_CASE("packed sequences of the delta rule are independent") {
   }
 }
 
-TEST_CASE("steps have the same bits for every chunking and in every company") {
+TEST_CASE("steps have the same bits for every chunking and in every batch") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     CAPTURE(std::string(c10::toString(dtype)));
     const Random net(100, dtype);

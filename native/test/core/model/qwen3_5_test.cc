@@ -133,7 +133,7 @@ TEST_CASE("Qwen 3.5: inference in chunks equals a forward pass") {
   }
 }
 
-TEST_CASE("Qwen 3.5: a text has the same bits alone and in company") {
+TEST_CASE("Qwen 3.5: a text has the same bits alone and in a batch") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Case example(dtype);
     Decoder decoder(example.model.config);

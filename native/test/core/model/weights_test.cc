@@ -98,7 +98,7 @@ TEST_CASE("a GGUF of a newer family loads to the same configuration and values")
   }
 }
 
-TEST_CASE("a stack of more experts than the configuration has is refused, however many it says") {
+TEST_CASE("a stack of more experts than the configuration has is refused") {
   const Scratch scratch;
   const Bytes config = read_bytes(fixture("io/qwen3_moe/config.json"));
   write_text(scratch / "config.json", std::string(config.begin(), config.end()));

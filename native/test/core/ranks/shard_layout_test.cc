@@ -42,7 +42,7 @@ TEST_CASE("the parts of all ranks hold every parameter exactly once") {
   }
 }
 
-TEST_CASE("parameters become views of their unit, ties and shapes preserved") {
+TEST_CASE("parameters become views of their unit; ties and shapes are preserved") {
   const auto learner = tiny_learner();
   const ShardLayout layout(learner->masters(), 1, 3);
   const Weights views = learner->masters().like(at::kFloat, at::kCPU);

@@ -1,5 +1,5 @@
 // The part of CUDA's runtime that the wrappers of kernels call, with one device that is the host
-// itself: its memory is the host's, and what is asked of a stream is done before the call returns.
+// itself: its memory is the host's, and work on a stream is done before the call returns.
 // It has compute capability 9.0, whatever the kernels are compiled for. Names and values are
 // CUDA's. Thread rule: one thread.
 #pragma once

@@ -3,7 +3,7 @@
 // and launches.
 //
 // Every thread of a kernel is a fiber of its own, all on one thread of the host. A fiber runs until
-// it waits for others or is about to use an atomic; then another goes on, chosen by a seeded random
+// it waits for others or is about to use an atomic; then another runs, chosen by a seeded random
 // order that differs from launch to launch (NLAC_EMULATION_SEED in the environment gives others).
 // Several blocks run at once. Shared memory starts as bytes of 0xFF (NaN), each variable in an
 // allocation of its own. What is not emulated: speed, the order in which memory becomes visible,

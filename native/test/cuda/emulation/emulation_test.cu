@@ -1,4 +1,4 @@
-// What the emulation must find: these kernels are wrong on purpose, or need what a device gives.
+// Faults that the emulation must find, and features of a device that kernels need.
 #include <cooperative_groups.h>
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// What a launch complains of.
+// The fault that a launch reports.
 std::string fault_of(const auto& launch) {
   try {
     launch();

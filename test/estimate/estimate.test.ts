@@ -76,7 +76,7 @@ describe("an estimate", () => {
     expect(update(estimated(long, { gradientCheckpointing: true }))).toBeGreaterThan(update(estimated(long)));
   });
 
-  test("decreases if completions of several updates are generated together, with more memory", () => {
+  test("has less time and more memory if completions of several updates are generated together", () => {
     const [one, many] = [1, 16].map((updatesAhead) => estimated({ batchSize: 1, updatesAhead }, allAtOnce));
     expect(update(many!)).toBeLessThan(update(one!) / 2);
     expect(peak(many!)).toBeGreaterThan(peak(one!));

@@ -218,8 +218,10 @@ async function compileCuda({ buildNative, toolchain, libtorch, report }) {
   const definitions = { NLAC_LIBTORCH: toolchain, NLAC_CUDA_CHECK: "ON" };
   const build = (targets) => buildNative({ name, definitions, targets, root, report });
   const kernels = readdirSync(join(root, "native", "cuda")).filter((name) => name.endsWith(".cu"));
-  for (const kernel of kernels)
-    await check(`nvcc ${kernel}`, () => build([join("cuda", `${basename(kernel)}.o`)]));
+  const objectOf = (kernel) => join("cuda", `${basename(kernel)}.o`);
+  // All at once, on every core. The checks below report what failed.
+  await build(kernels.map(objectOf)).catch(() => undefined);
+  for (const kernel of kernels) await check(`nvcc ${kernel}`, () => build([objectOf(kernel)]));
   await check("link the CUDA addon", async () => {
     const addon = join(await build(["nlac_cuda_check"]), "nlac_cuda_check.node");
     // Node's and torch's symbols may be undefined in an addon, but none of nlac's.
@@ -278,11 +280,14 @@ if (typescript) await runVitest();
 if (ci) {
   if (built) await check("instruction sets", () => runEveryInstructionSet(libtorch));
   if (built) await check("the quickstart learns", learnErrands);
-  if (built)
-    await check("install", () =>
+  // Beside the sanitizers' builds, because it mostly waits for the registry.
+  const installed =
+    built &&
+    check("install", () =>
       mustRun(process.execPath, ["scripts/try-install.mjs", "--short"], {
         env: { NLAC_LIBTORCH: libtorch },
         minutes: 20,
+        whole: true,
       }),
     );
   for (const sanitizers of ["address,undefined", "thread"]) {
@@ -290,6 +295,7 @@ if (ci) {
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
       await runNativeTests(build.name, join(root, "build", build.name));
   }
+  await installed;
   if (built && toolchain) await compileCuda({ buildNative, toolchain, libtorch, report });
 }
 

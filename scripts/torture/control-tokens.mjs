@@ -27,8 +27,9 @@ export async function run({ runs, seed, first = 0, report }) {
 function oneRun(random, counts) {
   const spellings = random.some(allSpellings, 2, 8);
   const normalized = random.chance(0.5);
+  const normalizer = random.pick(normalizers);
   const json = byteTokenizer({
-    normalizer: random.pick(normalizers),
+    normalizer,
     added: spellings.map((content) => ({
       content,
       normalized,
@@ -38,7 +39,9 @@ function oneRun(random, counts) {
     })),
   });
   const tokenizer = new Tokenizer({ json, config: {} });
-  const template = new ChatTemplate(randomTemplate(random, spellings));
+  // A prefix can complete a token at the start of the text, which a message must not decide.
+  const start = normalizer?.type === "Prepend" ? "x" : "";
+  const template = new ChatTemplate(start + randomTemplate(random, spellings));
   const addedOf = (contents) =>
     template
       .encode(

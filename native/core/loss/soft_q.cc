@@ -81,7 +81,7 @@ void check_sides(const SoftQSide& online, const SoftQSide& target, const SoftQRo
     }
   }
   for (const at::Tensor* row : {&rows.actions, &rows.rewards, &rows.terminal, &rows.row_weights})
-    require(row->dim() == 1 && row->size(0) == online.hidden.size(0), "an input by row");
+    require(row->dim() == 1 && row->size(0) == online.hidden.size(0), "a list of one value per row");
 }
 
 }  // namespace

@@ -197,7 +197,7 @@ TEST_CASE("soft Q of no rows is empty; mismatched arguments are rejected") {
   CHECK_REFUSED(run(spoiled, {}), "ERR_SHAPE", "advantage");
   spoiled = problem;
   spoiled.rows.rewards = at::zeros({4});
-  CHECK_REFUSED(run(spoiled, {}), "ERR_SHAPE", "row by row");
+  CHECK_REFUSED(run(spoiled, {}), "ERR_SHAPE", "per row");
   for (const double temperature : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
     SoftQOptions options;
     options.temperature = temperature;

@@ -390,7 +390,7 @@ interface Gradient {
 async function prefer<Task>(training: Training<Task>, places: readonly Place[]): Promise<Gradient> {
   const { model, proposer, state, config, run } = training;
   const rewardModel = training.rewardModel!;
-  const { candidates, candidateTemperature: temperature, proposalShare, minGap } = config;
+  const { candidates, candidateTemperature: temperature, proposalShare, minGap, beta } = config;
   const own = derivedSeed(config.seed, streams.attempt, state.updates);
   const longest = Math.min(config.maxTokens, model.maxPositions);
   const prompts = places.map(({ trajectory, turn }) => trajectory.turns[turn]!.state.prompt());
@@ -438,6 +438,8 @@ async function prefer<Task>(training: Training<Task>, places: readonly Place[]):
       "pairs/left_out": 1 - pairs.length / places.length,
       "reward/mean": mean(scores),
       "reward/gap": mean(pairs.map(({ gap }) => gap)),
+      // As TRL's: a sample estimate of KL(π ‖ π_ref), here over the pairs' actions, nats.
+      "objective/kl": mean(results.map((one) => (one.chosenReward + one.rejectedReward) / (2 * beta))),
       ...ofProposals,
       "tokens/generated": generated + (ofProposals["tokens/generated"] ?? 0),
     },

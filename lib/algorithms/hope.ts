@@ -16,7 +16,7 @@
  *
  * Departures from the paper, on points that it leaves open; docs/algorithms/hope.md has all:
  * - Both models continue from iteration to iteration; the paper may restart them from π_0.
- * - A pair whose two actions are equal or score the same is left out.
+ * - A pair whose two actions are equal, or whose scores differ by less than `minGap`, is left out.
  */
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
@@ -59,9 +59,8 @@ import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { type Pair, pairSamples, preferenceGradient } from "../training/preference-pairs.ts";
 import { requireTasks } from "../training/requirements.ts";
-import { actionValues, keyOf, unitScale } from "../training/returns.ts";
-import { type LabelledAction, rewardData } from "../training/reward-data.ts";
-import { chooseReward } from "../training/reward-evaluation.ts";
+import { type IterationData, iterationData } from "../training/reward-data.ts";
+import { chooseReward, heldOutMetrics } from "../training/reward-evaluation.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
 import { scheduledStep, startAgain } from "../training/step.ts";
 
@@ -88,15 +87,6 @@ interface Training<Task> {
   state: HopeState;
   config: HopeConfig & { episodesPerIteration: number };
   run: TrainingRun;
-}
-
-/** An iteration's data: the reward model's, and the states that the actor learns from. */
-interface Data {
-  points: LabelledAction[];
-  tooLong: number;
-  /** Episodes and branches that were cut short; their returns end there. */
-  truncated: number;
-  states: Place[];
 }
 
 /**
@@ -142,7 +132,7 @@ export async function trainHope<Task>(options: HopeOptions<Task>): Promise<Train
         branches = await branch(training, episodes);
         await checkpoint(false);
       }
-      const data = config.actor === "imitate" ? undefined : dataOf(training, episodes, branches);
+      const data = config.actor === "imitate" ? undefined : iterationData(training, episodes, branches);
       if (data !== undefined) await trainReward(training, data, () => checkpoint(false));
       if (state.updatesDone === 0 && config.restart) await startAgain(model);
       else if (state.updatesDone === 0 && config.reference === "previous") await model.keepReference();
@@ -281,37 +271,10 @@ async function branch<Task>(
 
 // ------------------------------------------------------------------------------------ reward model
 
-/** Line 7: labels by equation 3, and a choice of them; a function of the iteration's episodes. */
-function dataOf<Task>(
-  { model, environment, state, config }: Training<Task>,
-  episodes: readonly Trajectory[],
-  branches: readonly Trajectory[],
-): Data {
-  const values = actionValues([...episodes, ...branches], config);
-  const longest = Math.min(config.maxTokens, model.maxPositions);
-  const fitting = values.filter(({ state, action }) => state.prompt().length + action.length <= longest);
-  const scale = unitScale(
-    config.scaling,
-    environment,
-    values.map(({ value }) => value),
-  );
-  const seed = derivedSeed(config.seed, streams.minibatch, state.iteration);
-  const points = rewardData(
-    fitting.map((value) => ({ ...value, label: scale(value.value) })),
-    { ...config, seed },
-  );
-  const states = new Map(points.map((point) => [keyOf(point.state.tokens), point]));
-  const order = permutation(states.size, seed, streams.shuffle);
-  const shuffled = order.map((i) => [...states.values()][i]!);
-  const wanted = config.actorStates === 0 ? shuffled : shuffled.slice(0, config.actorStates);
-  const truncated = [...episodes, ...branches].filter(({ turns }) => turns.at(-1)?.truncated).length;
-  return { points, tooLong: values.length - fitting.length, truncated, states: wanted };
-}
-
 /** Line 8, equation 1. */
 async function trainReward<Task>(
   training: Training<Task>,
-  { points, tooLong, truncated }: Data,
+  { points, heldOut, tooLong, truncated }: IterationData,
   checkpoint: () => Promise<void>,
 ): Promise<void> {
   const { state, config, run } = training;
@@ -324,6 +287,7 @@ async function trainReward<Task>(
     "data/branched": mean(points.map(({ branched }) => Number(branched))),
     "data/high": mean(points.map(({ label }) => Number(label >= 0.5))),
     "data/label": mean(points.map(({ label }) => label)),
+    "data/held_out": heldOut.length,
     "data/too_long": tooLong,
     "data/truncated": truncated,
   };
@@ -350,8 +314,14 @@ async function trainReward<Task>(
     const stepped = await scheduledStep(rewardModel, optimizer, place, state);
     state.rewardUpdatesDone++;
     state.updates++;
+    // Once the step has been taken its row is written, even if the run is stopped.
+    const measured =
+      state.rewardUpdatesDone % perEpoch === 0 && heldOut.length > 0
+        ? await heldOutMetrics(rewardModel, heldOut)
+        : {};
     run.metrics(state.updates, {
       ...(state.rewardUpdatesDone === 1 && figures),
+      ...measured,
       "loss/reward": mean(losses),
       "reward/grad_norm": stepped.grad_norm,
       "reward/learning_rate": stepped.learning_rate,
@@ -374,7 +344,7 @@ async function trainReward<Task>(
 /** Line 10, equation 2. */
 async function trainActor<Task>(
   training: Training<Task>,
-  data: Data | undefined,
+  data: IterationData | undefined,
   episodes: readonly Trajectory[],
   checkpoint: () => Promise<void>,
 ): Promise<void> {
@@ -420,7 +390,7 @@ interface Gradient {
 async function prefer<Task>(training: Training<Task>, places: readonly Place[]): Promise<Gradient> {
   const { model, proposer, state, config, run } = training;
   const rewardModel = training.rewardModel!;
-  const { candidates, candidateTemperature: temperature, proposalShare } = config;
+  const { candidates, candidateTemperature: temperature, proposalShare, minGap, beta } = config;
   const own = derivedSeed(config.seed, streams.attempt, state.updates);
   const longest = Math.min(config.maxTokens, model.maxPositions);
   const prompts = places.map(({ trajectory, turn }) => trajectory.turns[turn]!.state.prompt());
@@ -452,7 +422,7 @@ async function prefer<Task>(training: Training<Task>, places: readonly Place[]):
     const best = of.reduce((a, b) => (scores[b]! > scores[a]! ? b : a));
     const worst = of.reduce((a, b) => (scores[b]! < scores[a]! ? b : a));
     const gap = scores[best]! - scores[worst]!;
-    if (gap === 0 || String(responses[best]) === String(responses[worst])) return [];
+    if (gap === 0 || gap < minGap || String(responses[best]) === String(responses[worst])) return [];
     const text = (i: number) => ({ ...texts[i]!, weight: 1 });
     return [{ chosen: text(best), rejected: text(worst), gap, trajectory: trajectory.id, turn }];
   });
@@ -465,8 +435,11 @@ async function prefer<Task>(training: Training<Task>, places: readonly Place[]):
     metrics: {
       ...metrics,
       pairs: pairs.length,
+      "pairs/left_out": 1 - pairs.length / places.length,
       "reward/mean": mean(scores),
       "reward/gap": mean(pairs.map(({ gap }) => gap)),
+      // As TRL's: a sample estimate of KL(π ‖ π_ref), here over the pairs' actions, nats.
+      "objective/kl": mean(results.map((one) => (one.chosenReward + one.rejectedReward) / (2 * beta))),
       ...ofProposals,
       "tokens/generated": generated + (ofProposals["tokens/generated"] ?? 0),
     },

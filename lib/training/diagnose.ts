@@ -22,6 +22,7 @@ import { bootstrapFutures } from "../roles/futures.ts";
 import { type Refinement, refine } from "../roles/refinements.ts";
 import { type RolesConfig, RoleWriter, requireWords } from "../roles/role-writer.ts";
 import type { TrainingRun } from "../run/training-run.ts";
+import { brier } from "../statistics/forecasts.ts";
 import { grouped, meanInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 
@@ -126,11 +127,6 @@ function foretold(
 ): number | undefined {
   const forecasts = futures.flatMap((future) => environment.foretold?.(future) ?? []);
   return forecasts.length === 0 ? undefined : mean(forecasts);
-}
-
-/** Mean squared error of forecasts (Brier, 1950). */
-function brier(forecasts: readonly { forecast: number; ended: number }[]): number {
-  return mean(forecasts.map(({ forecast, ended }) => (forecast - ended) ** 2));
 }
 
 /**

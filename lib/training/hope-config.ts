@@ -105,6 +105,11 @@ export const hopeConfig = z
      */
     branchShare: share.default(0.4),
 
+    /**
+     * Share of the episodes, with their branches, that the reward model is not trained on. It is
+     * measured on their actions after every epoch (`held_out/…`). Default 0.05. Paper: not given.
+     */
+    rewardHeldOut: z.number().min(0).lt(1).default(0.05),
     /** Passes over the data of the reward model. Default and paper: 1. */
     rewardEpochs: count.default(1),
     /** Data points per step. Default and paper: 64 (4 × 16). */
@@ -144,6 +149,12 @@ export const hopeConfig = z
      * Actions sampled per state; the best and the worst are a pair. Default 2. Paper: not given.
      */
     candidates: z.int().min(2).default(2),
+    /**
+     * Least difference of rewards within a pair; a pair below it is left out. Smaller differences
+     * than the reward model's errors are noise, and DPO follows every pair alike. Default 0: only
+     * equal rewards are left out. Paper: not given.
+     */
+    minGap: share.default(0),
     /** Softmax temperature at which they are sampled. Default and paper: 0.7. */
     candidateTemperature: z.number().min(0).default(0.7),
     /**

@@ -5,7 +5,11 @@
  */
 
 import { derivedSeed, permutation, streams } from "../base/random.ts";
-import type { ActionValue } from "./returns.ts";
+import type { Environment } from "../contract/environment.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
+import type { Place } from "../roles/hindsight-proposer.ts";
+import type { HopeConfig, HopeState } from "./hope-config.ts";
+import { type ActionValue, actionValues, keyOf, unitScale } from "./returns.ts";
 
 export interface LabelledAction extends ActionValue {
   /** Q̂ scaled to [0, 1]. */
@@ -59,4 +63,66 @@ export function rewardData(
   ];
   const mixed = permutation(chosen.length, derivedSeed(seed, streams.shuffle, 1), streams.shuffle);
   return mixed.map((i) => chosen[i]!);
+}
+
+/** An iteration's data: the reward model's, and the states that the actor learns from. */
+export interface IterationData {
+  points: LabelledAction[];
+  /** Actions of episodes that are kept apart, to measure the reward model. */
+  heldOut: LabelledAction[];
+  /** Actions left out for their length. */
+  tooLong: number;
+  /** Episodes and branches that were cut short; their returns end there. */
+  truncated: number;
+  states: Place[];
+}
+
+interface DataOptions {
+  model: { maxPositions: number };
+  environment: Pick<Environment, "rewardRange">;
+  state: Pick<HopeState, "iteration">;
+  config: HopeConfig;
+}
+
+/**
+ * HOPE's line 7: labels by equation 3, and a choice of them; a function of the iteration's
+ * episodes. Whole episodes are held out, with their branches: turns of one episode share its end.
+ */
+export function iterationData(
+  { model, environment, state, config }: DataOptions,
+  episodes: readonly Trajectory[],
+  branches: readonly Trajectory[],
+): IterationData {
+  const seed = derivedSeed(config.seed, streams.minibatch, state.iteration);
+  const apart = new Set(
+    permutation(episodes.length, seed, streams.split)
+      .slice(0, Math.floor(config.rewardHeldOut * episodes.length))
+      .map((i) => episodes[i]!.id),
+  );
+  const all = [...episodes, ...branches];
+  const isApart = ({ id, branch }: Trajectory) => apart.has(branch?.trajectory ?? id);
+  const values = actionValues(
+    all.filter((trajectory) => !isApart(trajectory)),
+    config,
+  );
+  const others = actionValues(all.filter(isApart), config);
+  const longest = Math.min(config.maxTokens, model.maxPositions);
+  const fits = ({ state: before, action }: ActionValue) => before.prompt().length + action.length <= longest;
+  const scale = unitScale(
+    config.scaling,
+    environment,
+    [...values, ...others].map(({ value }) => value),
+  );
+  const labelled = (value: ActionValue): LabelledAction => ({ ...value, label: scale(value.value) });
+  const points = rewardData(values.filter(fits).map(labelled), { ...config, seed });
+  const states = new Map(points.map((point) => [keyOf(point.state.tokens), point]));
+  const order = permutation(states.size, seed, streams.shuffle);
+  const shuffled = order.map((i) => [...states.values()][i]!);
+  return {
+    points,
+    heldOut: others.filter(fits).map(labelled),
+    tooLong: [...values, ...others].filter((value) => !fits(value)).length,
+    truncated: all.filter(({ turns }) => turns.at(-1)?.truncated).length,
+    states: config.actorStates === 0 ? shuffled : shuffled.slice(0, config.actorStates),
+  };
 }

@@ -1,4 +1,7 @@
-/** How well a reward model chooses among actions of the policy (the HOPE paper, appendix C.3). */
+/**
+ * How good a reward model is: on actions that it was not trained on, and by how well it chooses
+ * among actions of the policy (the HOPE paper, appendix C.3).
+ */
 
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -7,8 +10,13 @@ import { bestOfPlayer } from "../playing/best-of-player.ts";
 import { taskIndex } from "../playing/collect.ts";
 import { evaluate } from "../playing/evaluate.ts";
 import type { TrainingRun } from "../run/training-run.ts";
+import { areaUnderCurve, brier } from "../statistics/forecasts.ts";
+import { mean } from "../statistics/mean.ts";
 import type { HopeConfig, HopeState } from "./hope-config.ts";
+import { inGroups } from "./losses.ts";
 import { requireTasks } from "./requirements.ts";
+import { keyOf } from "./returns.ts";
+import type { LabelledAction } from "./reward-data.ts";
 
 export interface RewardEvaluationOptions<Task> {
   model: LanguageModel;
@@ -73,4 +81,38 @@ async function measureReward<Task>({
     "best_of/reward": reward.estimate,
   });
   return success.estimate;
+}
+
+/**
+ * Compares the reward model with labels that it was not trained on. Labels from 0.5 on are high.
+ * @returns metrics; NaN where there was nothing to measure
+ */
+export async function heldOutMetrics(
+  rewardModel: Pick<RewardModel, "rewards">,
+  actions: readonly LabelledAction[],
+): Promise<Record<string, number>> {
+  const texts = actions.map(({ state, action }) => ({ prompt: state.prompt(), response: action }));
+  const { signal } = new AbortController(); // never stops
+  const scores = await inGroups(texts, signal, async (group) => [...(await rewardModel.rewards(group))]);
+  const judged = actions.map(({ state, label }, i) => ({
+    ...{ state: keyOf(state.tokens), label, score: scores[i]!, isHigh: label >= 0.5 },
+  }));
+  const scoresOf = (high: boolean) =>
+    judged.filter(({ isHigh }) => isHigh === high).map(({ score }) => score);
+  const byState = new Map<string, typeof judged>();
+  for (const one of judged) byState.set(one.state, [...(byState.get(one.state) ?? []), one]);
+  const ranked = [...byState.values()].flatMap((group) =>
+    group.flatMap((a) =>
+      group
+        .filter((b) => a.label > b.label)
+        .map((b) => (a.score > b.score ? 1 : a.score === b.score ? 0.5 : 0)),
+    ),
+  );
+  return {
+    "held_out/brier": brier(judged.map(({ score, label }) => ({ forecast: score, ended: label }))),
+    "held_out/accuracy": mean(judged.map(({ score, isHigh }) => Number(score >= 0.5 === isHigh))),
+    "held_out/auc": areaUnderCurve(scoresOf(true), scoresOf(false)),
+    "held_out/pairs": ranked.length,
+    "held_out/pair_accuracy": mean(ranked),
+  };
 }

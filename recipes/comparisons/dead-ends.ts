@@ -26,6 +26,14 @@ export default defineComparison({
     { name: "critique-grpo", recipe: "errands-critique-grpo" },
     { name: "archer", recipe: "errands-archer" },
     { name: "hindsight", recipe: "errands-hindsight" },
-    { name: "hope", recipe: "hope/errands", set: { config: { evaluation: { every: 1 } } } },
+    {
+      name: "hope",
+      recipe: "hope/errands",
+      // The recipe's own errands take three things, and its iterations 6,600 steps.
+      set: {
+        environment: { options: { chain: 4 } },
+        config: { episodesPerTask: 8, branchedEpisodes: 4, evaluation: { every: 1 } },
+      },
+    },
   ],
 });

@@ -35,6 +35,14 @@ export default defineComparison({
     { name: "ppo", recipe: "errands-ppo" },
     { name: "archer", recipe: "errands-archer" },
     { name: "sac", recipe: "errands-sac" },
-    { name: "hope", recipe: "hope/errands", set: { config: { evaluation: { every: 1 } } } },
+    {
+      name: "hope",
+      recipe: "hope/errands",
+      // The recipe's own errands take three things, and its iterations 6,600 steps.
+      set: {
+        environment: { options: { chain: 4 } },
+        config: { episodesPerTask: 8, branchedEpisodes: 4, evaluation: { every: 1 } },
+      },
+    },
   ],
 });

@@ -7,21 +7,22 @@
 import { defineComparison } from "nlac/compare";
 import { besideTheReward, cost, knowsTheOrder } from "./_notes.ts";
 
-/** The paper plays 14 episodes per task and 16 branches; here they are 8 and 16. */
-const branches = 16;
+/** Episodes per task of hope/errands, and its branches per task as counted in one run (642 of 8 tasks). */
+const episodes = 64;
+const branches = 80;
 
 export default defineComparison({
   name: "hope",
   description:
     "HOPE and its baselines on eight errands in five worlds, half a million parameters, on the CPU",
   notes: [
-    "Every seed has its own world; all start from one base model, which is π_0. high-temperature plays 24 episodes per task instead of branches. leap and reject-s start from π_0 in every iteration.",
+    `Every seed has its own world; all start from one base model, which is π_0. high-temperature plays ${episodes + branches} episodes per task instead of branches. An iteration of hope takes 6,600 environment steps, so that the limit is one iteration. leap and reject-s start from π_0 in every iteration.`,
     "explore-prompt asks the policy for other actions; a model of this size hardly follows the request. Oracle-Explore needs a trained policy of the same world as proposer, and is left out.",
     knowsTheOrder,
     besideTheReward,
     cost,
   ],
-  environmentSteps: 1800,
+  environmentSteps: 5500,
   seeds: [0, 1, 2, 3, 4],
   seedFields: ["environment.options.seed"],
   paired: true,
@@ -35,7 +36,7 @@ export default defineComparison({
     {
       name: "high-temperature",
       recipe: "hope/errands",
-      set: { config: { branchedEpisodes: 0, branchShare: 0, episodesPerTask: 8 + branches } },
+      set: { config: { branchedEpisodes: 0, branchShare: 0, episodesPerTask: episodes + branches } },
     },
     { name: "explore-prompt", recipe: "hope/errands", set: { config: { proposer: "different" } } },
     {

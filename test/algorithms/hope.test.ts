@@ -25,6 +25,8 @@ const small: HopeConfigInput = {
   seed: 3,
 };
 
+const heldOut = (values: Record<string, number>) =>
+  Object.fromEntries(Object.entries(values).filter(([name]) => name.startsWith("held_out/")));
 const isSummary = (prompt: string) => prompt.includes("You review what an agent did");
 const isProposal = (prompt: string) => prompt.includes("You teach an agent");
 
@@ -257,6 +259,55 @@ describe("an iteration", () => {
       [chosen, rejected].map((one) => model.decode(one.response)),
     );
     expect(texts.some((text) => /a (cup|bell)/.test(text))).toBe(true);
+  });
+
+  test("leaves out pairs whose rewards are nearly equal", async () => {
+    const minGap = 0.1;
+    const { model, judge, rows } = await train({ minGap });
+    const places = 4;
+    let gaps = 0;
+    for (const { pairs } of model.preferences)
+      for (const { chosen, rejected } of pairs) {
+        const [better, worse] = await judge.rewards([chosen, rejected]);
+        expect(better! - worse!).toBeGreaterThanOrEqual(minGap);
+        gaps++;
+      }
+    const updates = rows("pairs/left_out");
+    expect(gaps).toBeGreaterThan(0);
+    expect(updates.some((values) => values["pairs/left_out"]! > 0)).toBe(true);
+    // All but the last update have four states.
+    for (const values of updates.slice(0, -1))
+      expect(values["pairs/left_out"]).toBeCloseTo(1 - values.pairs! / places, 12);
+    // Before the first step the policy is its own reference.
+    expect(rows("objective/kl")[0]!["objective/kl"]).toBeCloseTo(0, 9);
+    const all = await train();
+    const left = (of: typeof updates) => of.reduce((sum, { pairs }) => sum + pairs!, 0);
+    expect(left(all.rows("pairs/left_out"))).toBeGreaterThan(gaps);
+  });
+
+  test("measures the reward model on episodes that it was not trained on, after every epoch", async () => {
+    const { run, judge, rows } = await train({ rewardHeldOut: 0.5, rewardEpochs: 2 });
+    const keyOf = (prompt: readonly number[], response: readonly number[]) =>
+      String([...prompt, -1, ...response]);
+    const trained = new Set(judge.labels.map(({ prompt, response }) => keyOf(prompt, response)));
+    // The episodes, counting branches as the episode that they left, that an action occurs in.
+    const owners = new Map<string, Set<number>>();
+    for (const { id, branch, turns } of run.trajectories)
+      for (const { state, tokens } of turns) {
+        const key = keyOf(state.prompt(), tokens);
+        owners.set(key, (owners.get(key) ?? new Set()).add(branch?.trajectory ?? id));
+      }
+    const only = [...owners].filter(([key, ids]) => ids.size === 1 && trained.has(key));
+    const seen = new Set(only.map(([, ids]) => [...ids][0]!));
+    // Six of the twelve episodes are held out; balancing may leave out more.
+    expect(seen.size).toBeLessThanOrEqual(6);
+    expect(seen.size).toBeGreaterThan(2);
+    // A scripted judge does not learn: both epochs are measured alike.
+    const [first, second, ...more] = rows("held_out/auc").map(heldOut);
+    expect(first!["held_out/brier"]).toBeGreaterThan(0);
+    expect(second).toEqual(first);
+    expect(more).toEqual([]);
+    expect(rows("data/held_out")[0]!["data/held_out"]).toBeGreaterThan(6);
   });
 
   test("measures the reward model by the best of several actions", async () => {

@@ -22,6 +22,8 @@ const rows = (path: string) =>
 const small = {
   ...{ "config.iterations": 2, "config.episodesPerTask": 2, "config.branchedEpisodes": 1 },
   ...{ "config.rewardBatchSize": 16, "config.batchSize": 16, "config.actorStates": 32 },
+  // Every pair counts: a reward model of a few updates hardly distinguishes actions.
+  ...{ "config.minGap": 0, "config.rewardHeldOut": 0.1 },
   "config.rewardEvaluation": { every: 2, episodes: 2, bestOf: 3 },
   ...{ "config.keepBest": true, "config.evaluation": { every: 1, episodes: 8, temperature: 1 } },
 };
@@ -47,6 +49,12 @@ test("a run of hope trains both models, and its branches take what the proposer 
   const first = all.find((values) => typeof values["loss/preference"] === "number")!;
   expect(first["loss/preference"]).toBeCloseTo(Math.log(2), 3); // the policy is its own reference
   expect(all.some((values) => "best_of/success" in values)).toBe(true);
+  const measured = all.filter((values) => "held_out/brier" in values);
+  expect(measured).toHaveLength(2 * 4); // iterations and epochs
+  for (const values of measured) {
+    expect(values["held_out/brier"]).toBeGreaterThan(0);
+    expect(values["held_out/brier"]).toBeLessThan(1);
+  }
   for (const file of ["model.safetensors", "checksums.json"])
     expect(existsSync(join(rewardModelDirectory(run), file))).toBe(true);
 });

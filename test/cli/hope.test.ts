@@ -50,7 +50,7 @@ test("a run of hope trains both models, and its branches take what the proposer 
   expect(first["loss/preference"]).toBeCloseTo(Math.log(2), 3); // the policy is its own reference
   expect(all.some((values) => "best_of/success" in values)).toBe(true);
   const measured = all.filter((values) => "held_out/brier" in values);
-  expect(measured).toHaveLength(2 * 4); // iterations and epochs
+  expect(measured).toHaveLength(2 * 3); // iterations and epochs
   for (const values of measured) {
     expect(values["held_out/brier"]).toBeGreaterThan(0);
     expect(values["held_out/brier"]).toBeLessThan(1);

@@ -296,8 +296,8 @@ describe("the openai client", () => {
       /the tool "a"\.jsonSchema has "uniqueItems"/,
     ],
     [{ seed: "x" }, /seed/],
-    [{ functions: [{ name: "f" }] }, /functions: .*as tools/],
-    [{ function_call: { name: "f" } }, /function_call: .*by tool_choice/],
+    [{ functions: [{ name: "f" }] }, /functions: use tools instead/],
+    [{ function_call: { name: "f" } }, /function_call: use tools and tool_choice instead/],
     [{ n: 2, best_of: 3 }, /best_of: .*with n/],
     [{ messages: [{ role: "user", content: null }] }, /messages\[0\]\.content: must be a text/],
   ])("is told what is wrong with %j", async (change, message) => {

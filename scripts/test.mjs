@@ -290,12 +290,14 @@ if (ci) {
         whole: true,
       }),
     );
+  // The tests of one sanitizer run beside the build of the next: some take minutes on one core.
+  const tested = [];
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
-      await runNativeTests(build.name, join(root, "build", build.name));
+      tested.push(runNativeTests(build.name, join(root, "build", build.name), { whole: true }));
   }
-  await installed;
+  await Promise.all([...tested, installed]);
   if (built && toolchain) await compileCuda({ buildNative, toolchain, libtorch, report });
 }
 

@@ -164,6 +164,19 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("a key pressed as soon as a screen appears is not lost", async () => {
+    const { page } = await openPage(browser);
+    // Runs after the render that shows the text, and before the next frame.
+    await page.addInitScript(`new MutationObserver((_, observer) => {
+      if (!document.body?.innerText.includes("after 2 updates (2 of 2")) return;
+      observer.disconnect();
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "[", bubbles: true }));
+    }).observe(document, { childList: true, subtree: true, characterData: true })`);
+    await page.goto(`${server.link}&view=probes&run=a`);
+    await page.getByText("after 0 updates (1 of 2").waitFor();
+    await page.close();
+  });
+
   test("probes move in time with [ and ]", async () => {
     const { page } = await open("view=probes&run=a");
     await page.getByText("after 2 updates (2 of 2").waitFor();

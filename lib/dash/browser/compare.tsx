@@ -1,13 +1,13 @@
 /** Interquartile means over runs that differ in their seeds only. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { type Axis, axes, type Comparison } from "../types.ts";
 import { isExported, runs, useAnswer, versions } from "./api.ts";
 import { Chart, colourOf, type Line } from "./chart.tsx";
 import { share } from "./format.ts";
 import { axisNames } from "./metrics.tsx";
 import { Note } from "./parts.tsx";
-import { go, keys, linkOf, state } from "./state.ts";
+import { go, linkOf, state, useKeys } from "./state.ts";
 
 const metrics = { "eval/success": "held-out success", "rollout/success": "success while collecting" };
 
@@ -16,9 +16,7 @@ export function Compare() {
   const { metric = measured ? "eval/success" : "rollout/success", axis = "updates" } = state.value;
   const version = isExported ? "" : JSON.stringify(versions.value);
   const { data, error } = useAnswer<Comparison>("compare", { metric, axis }, version);
-  useEffect(() => {
-    keys.current = {};
-  }, []);
+  useKeys();
   const groups = (data?.groups ?? []).filter(({ x }) => x.length > 0);
   const lines = useMemo(
     () =>

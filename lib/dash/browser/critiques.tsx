@@ -1,12 +1,12 @@
 /** The recorded samples of a run by L1, and one of them in full. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { SampleSummary, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { figure, visible } from "./format.ts";
 import { Chip, LongList, Note } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
-import { change, go, keys, runId, state } from "./state.ts";
+import { change, go, runId, state, useKeys } from "./state.ts";
 
 const rowHeight = 52;
 
@@ -37,22 +37,20 @@ export function Critiques() {
   }, [data, only, order, q]);
   const selected = shown.findIndex(({ number }) => String(number) === n);
   const open = n === "" ? shown[0]?.number : Number(n);
-  useEffect(() => {
-    keys.current = {
-      move: (by) => {
-        const next = shown[(selected < 0 ? 0 : selected) + by];
-        if (next !== undefined) go({ n: String(next.number), t: "" });
-      },
-      shift: (by) => {
-        // The same transition, drawn by an earlier or a later update.
-        const here = data?.find(({ number }) => number === open);
-        const same = (data ?? []).filter(
-          ({ trajectory, turn }) => trajectory === here?.trajectory && turn === here?.turn,
-        );
-        const next = same[same.indexOf(here!) + by];
-        if (next !== undefined) go({ n: String(next.number), t: "" });
-      },
-    };
+  useKeys({
+    move: (by) => {
+      const next = shown[(selected < 0 ? 0 : selected) + by];
+      if (next !== undefined) go({ n: String(next.number), t: "" });
+    },
+    shift: (by) => {
+      // The same transition, drawn by an earlier or a later update.
+      const here = data?.find(({ number }) => number === open);
+      const same = (data ?? []).filter(
+        ({ trajectory, turn }) => trajectory === here?.trajectory && turn === here?.turn,
+      );
+      const next = same[same.indexOf(here!) + by];
+      if (next !== undefined) go({ n: String(next.number), t: "" });
+    },
   });
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the samples …</Note>;

@@ -5,7 +5,7 @@ import type { EpisodeList, EpisodeTurn, EpisodeView } from "../types.ts";
 import { ask, isExported, useAnswer, versions } from "./api.ts";
 import { figure } from "./format.ts";
 import { LongList, Messages, Note, Words } from "./parts.tsx";
-import { change, go, keys, runId, state } from "./state.ts";
+import { change, go, runId, state, useKeys } from "./state.ts";
 
 const rowHeight = 44;
 const results: Record<string, number> = { succeeded: 1, failed: 0, faulty: -1 };
@@ -35,14 +35,12 @@ export function Episodes() {
   const setStop = (stop: number) =>
     go({ until: stop >= stops.length - 1 ? "" : String(stops[Math.max(0, stop)]!) });
   const selected = data === undefined ? -1 : shown.findIndex((i) => String(data.id[i]) === n);
-  useEffect(() => {
-    keys.current = {
-      move: (by) => {
-        const next = shown[selected < 0 ? 0 : selected + by];
-        if (next !== undefined) go({ n: String(data!.id[next]) });
-      },
-      shift: (by) => setStop(at + by),
-    };
+  useKeys({
+    move: (by) => {
+      const next = shown[selected < 0 ? 0 : selected + by];
+      if (next !== undefined) go({ n: String(data!.id[next]) });
+    },
+    shift: (by) => setStop(at + by),
   });
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the episodes …</Note>;

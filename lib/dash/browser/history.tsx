@@ -1,22 +1,20 @@
 /** Every draw of one transition: how its L1 and its verdicts changed. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Draw } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart } from "./chart.tsx";
 import { figure } from "./format.ts";
 import { Note } from "./parts.tsx";
-import { change, go, keys, runId, state } from "./state.ts";
+import { change, go, runId, state, useKeys } from "./state.ts";
 
 export function History() {
   const run = runId.value;
   const { episode = "0", turn = "0" } = state.value;
   const { data, error } = useAnswer<Draw[]>("history", { run, episode, turn }, versions.value[run]);
-  useEffect(() => {
-    keys.current = {
-      move: (by) => go({ turn: String(Math.max(0, Number(turn) + by)) }),
-      shift: (by) => go({ episode: String(Math.max(0, Number(episode) + by)), turn: "0" }),
-    };
+  useKeys({
+    move: (by) => go({ turn: String(Math.max(0, Number(turn) + by)) }),
+    shift: (by) => go({ episode: String(Math.max(0, Number(episode) + by)), turn: "0" }),
   });
   const lines = useMemo(
     () => [

@@ -6,7 +6,7 @@ import { ask, runs, versions } from "./api.ts";
 import { Chart, colourOf, type Line } from "./chart.tsx";
 import { figure } from "./format.ts";
 import { Note } from "./parts.tsx";
-import { go, keys, runId, state } from "./state.ts";
+import { go, runId, state, useKeys } from "./state.ts";
 
 export const axisNames: Record<Axis, string> = {
   updates: "updates",
@@ -27,9 +27,7 @@ export function MetricPanels() {
   const { smooth = "0", filter = "", axis = "updates" } = state.value;
   const [cursor, setCursor] = useState<number | null>(null);
   const pattern = useMemo(() => patternOf(filter), [filter]);
-  useEffect(() => {
-    keys.current = {};
-  }, []);
+  useKeys();
   const names = useMemo(() => {
     const found = new Set(Object.values(all).flatMap(({ series }) => Object.keys(series)));
     return [...found].filter((name) => pattern?.test(name) ?? true).sort(inOrder);

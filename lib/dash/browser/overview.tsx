@@ -1,10 +1,9 @@
 /** All runs: how far they are, how well they do, and what looks wrong. */
 
-import { useEffect } from "preact/hooks";
 import type { Curve, RunSummary } from "../types.ts";
 import { runs } from "./api.ts";
 import { ago, duration, figure, share } from "./format.ts";
-import { go, keys, linkOf, runId } from "./state.ts";
+import { go, linkOf, runId, useKeys } from "./state.ts";
 
 const stateNames: Record<RunSummary["state"], string> = {
   running: "running",
@@ -17,14 +16,12 @@ const stateNames: Record<RunSummary["state"], string> = {
 
 export function Overview() {
   const all = [...(runs.value ?? [])].sort((a, b) => (b.updated ?? 0) - (a.updated ?? 0));
-  useEffect(() => {
-    keys.current = {
-      move: (by) => {
-        const at = all.findIndex(({ id }) => id === runId.value);
-        const next = all[at + by];
-        if (next !== undefined) go({ run: next.id });
-      },
-    };
+  useKeys({
+    move: (by) => {
+      const at = all.findIndex(({ id }) => id === runId.value);
+      const next = all[at + by];
+      if (next !== undefined) go({ run: next.id });
+    },
   });
   return (
     <div class="cards">

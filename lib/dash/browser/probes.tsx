@@ -1,13 +1,13 @@
 /** Fixed transitions, explained at every evaluation: a critique is seen changing. */
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { ProbeList, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart } from "./chart.tsx";
 import { figure } from "./format.ts";
 import { Note, Words } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
-import { change, go, keys, runId, state } from "./state.ts";
+import { change, go, runId, state, useKeys } from "./state.ts";
 
 export function Probes() {
   const run = runId.value;
@@ -16,16 +16,14 @@ export function Probes() {
   const probe = data?.probes[Number(n)];
   const count = probe?.explained.length ?? 0;
   const place = at === undefined ? count - 1 : Math.min(Number(at), count - 1);
-  useEffect(() => {
-    keys.current = {
-      move: (by) => {
-        const next = Number(n) + by;
-        if (data?.probes[next] !== undefined) go({ n: String(next), t: "" });
-      },
-      shift: (by) => {
-        if (place + by >= 0 && place + by < count) go({ at: String(place + by), t: "" });
-      },
-    };
+  useKeys({
+    move: (by) => {
+      const next = Number(n) + by;
+      if (data?.probes[next] !== undefined) go({ n: String(next), t: "" });
+    },
+    shift: (by) => {
+      if (place + by >= 0 && place + by < count) go({ at: String(place + by), t: "" });
+    },
   });
   const lines = useMemo(
     () =>

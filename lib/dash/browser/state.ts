@@ -1,6 +1,7 @@
 /** The state of the page, which is all in its link: `#token=…&view=…&run=…`. */
 
 import { computed, signal } from "@preact/signals";
+import { useLayoutEffect } from "preact/hooks";
 import { runs, token } from "./api.ts";
 
 type State = Record<string, string>;
@@ -53,7 +54,17 @@ export interface Keys {
   shift?: (by: 1 | -1) => void;
 }
 
-export const keys: { current: Keys } = { current: {} };
+let current: Keys = {};
+
+/**
+ * Sets what the keys do on this screen. It holds as soon as the screen is drawn: an effect after the next
+ * frame would lose a key that is pressed before.
+ */
+export function useKeys(keys: Keys = {}): void {
+  useLayoutEffect(() => {
+    current = keys;
+  });
+}
 
 export const said = signal("");
 
@@ -63,10 +74,10 @@ export function listenToKeys(): void {
     if (event.key === "Escape" && isTyping) (event.target as HTMLElement).blur();
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions: Record<string, () => void> = {
-      j: () => keys.current.move?.(1),
-      k: () => keys.current.move?.(-1),
-      "]": () => keys.current.shift?.(1),
-      "[": () => keys.current.shift?.(-1),
+      j: () => current.move?.(1),
+      k: () => current.move?.(-1),
+      "]": () => current.shift?.(1),
+      "[": () => current.shift?.(-1),
       "/": () => document.querySelector<HTMLInputElement>("input[type=search]")?.focus(),
       y: () => {
         void navigator.clipboard?.writeText(location.href).then(() => say("Link copied"));

@@ -90,11 +90,12 @@ export function renderTemplate(
   size: number,
   mark?: MarkLiteral,
 ): string {
-  const environment = new Environment();
-  for (const [name, value] of Object.entries({ ...globals, ...variables })) environment.set(name, value);
   const work = baseWork + workPerCharacter * size;
-  const interpreter = new BoundedInterpreter(environment, work, mark);
-  return limited(() => String(interpreter.run(program).value), size);
+  return limited(() => {
+    const environment = new Environment();
+    for (const [name, value] of Object.entries({ ...globals, ...variables })) environment.set(name, value);
+    return String(new BoundedInterpreter(environment, work, mark).run(program).value);
+  }, size);
 }
 
 function limited<T>(work: () => T, size = 0): T {

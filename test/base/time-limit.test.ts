@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { describe, expect, it } from "vitest";
 import { inSlices, slices } from "../../lib/base/slices.ts";
 import { isOverTimeLimit, withTimeLimit } from "../../lib/base/time-limit.ts";
@@ -42,6 +44,22 @@ describe("withTimeLimit", () => {
       return [isOverTimeLimit(inner), withTimeLimit(1000, () => "inner"), "outer"];
     };
     expect(withTimeLimit(5000, nested)).toEqual([true, "inner", "outer"]);
+  });
+
+  it("does not count the time in which the process is suspended", async () => {
+    const child = spawn(process.execPath, ["--import", "jiti/register", "test/support/time-limit-child.ts"], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    let said = "";
+    child.stdout.on("data", (data) => {
+      if (said === "") {
+        child.kill("SIGSTOP");
+        setTimeout(() => child.kill("SIGCONT"), 1200);
+      }
+      said += data;
+    });
+    await once(child, "close");
+    expect(said).toBe("started\nstarted\nfinished");
   });
 });
 

@@ -1,4 +1,5 @@
 // Steps of AdamW.
+#include "test/core/digest.h"
 #include "test/core/optim/examples.h"
 
 using namespace optim_test;
@@ -291,6 +292,40 @@ TEST_CASE("every instruction set is bitwise equal to the portable loops") {
                         {rounded(plain, online, held, target_rate)}));
       }
     }
+  }
+}
+
+TEST_CASE("steps of every processor have the bits that were recorded on x86-64") {
+  using namespace optim_kernels;
+  constexpr int64_t n = 1003;
+  // Normal numbers of very different sizes.
+  const auto numbers = [](uint64_t stream) {
+    std::vector<float> made(n);
+    for (int64_t i = 0; i < n; ++i) {
+      const double u = uniform(51, stream, static_cast<uint64_t>(i)) - 0.5;
+      const int size = static_cast<int>(philox(52, stream, static_cast<uint64_t>(i))[0] % 24);
+      made[i] = static_cast<float>(std::ldexp(u, size - 12));
+    }
+    return made;
+  };
+  const AdamWFactors factors{0.99f, 0.5f, 0.9f, 0.999f, 1e-2f, 1.5f, 1e-8f};
+  for (const Kernels* kernels : all_kernels()) {
+    nlac::test::Digest digest;
+    std::vector<float> w = numbers(0), m = numbers(1), v = numbers(2), average = numbers(3);
+    for (float& x : v) x *= x;
+    std::vector<uint16_t> narrow(n), rounded(n);
+    for (uint64_t step = 0; step < 3; ++step) {
+      std::vector<float> g = numbers(4 + step);
+      const double squares = kernels->square_sum(g.data(), n);
+      digest.add(&squares, 1);
+      kernels->adamw(w.data(), m.data(), v.data(), g.data(), narrow.data(), Held::bf16, n, factors);
+      kernels->ema(average.data(), w.data(), Held::f32, nullptr, Held::f32, n, 0.1f);
+      kernels->ema_rounded(rounded.data(), w.data(), Held::f32, n, 0.7f, {1, 2}, 1000 * step);
+      for (const std::vector<float>* made : {&w, &m, &v, &average}) digest.add(*made);
+      digest.add(narrow);
+      digest.add(rounded);
+    }
+    CHECK(digest.value() == 10194010498892014341u);
   }
 }
 

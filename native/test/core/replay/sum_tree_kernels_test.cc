@@ -12,6 +12,7 @@
 
 #include "core/random.h"
 #include "core/replay/sum_tree.h"
+#include "test/core/digest.h"
 
 using namespace nlac;
 using tree_kernels::all_kernels;
@@ -217,5 +218,37 @@ TEST_CASE("trees of every instruction set stay the same through sets and draws")
       CHECK(same_bits(p, probabilities));
       CHECK(same_bits(w, weights));
     }
+  }
+}
+
+TEST_CASE("trees of every processor have the bits that were recorded on x86-64") {
+  constexpr int64_t capacity = 5000, drawn = 500;
+  for (const auto* kernels : all_kernels()) {
+    nlac::test::Digest digest;
+    for (const auto& [alpha, beta] : {std::pair{0.6, 0.4}, {1.0, 0.0}, {2.5, 1.0}}) {
+      SumTree tree(TreeOptions{capacity, alpha, beta, 5}, *kernels);
+      for (uint64_t round = 0; round < 4; ++round) {
+        std::vector<int32_t> indices(capacity);
+        std::vector<float> priorities(capacity);
+        for (int64_t i = 0; i < capacity; ++i) {
+          const auto words = philox(49, round, static_cast<uint64_t>(i));
+          indices[i] = static_cast<int32_t>(words[0] % capacity);
+          priorities[i] = words[1] % 4 == 0 ? 0.0f : static_cast<float>(words[2]) * 0x1p-16f;
+        }
+        tree.set(indices.data(), priorities.data(), capacity);
+        for (const bool stratified : {false, true}) {
+          std::vector<float> probabilities(drawn), weights(drawn);
+          tree.sample(drawn, stratified, indices.data(), probabilities.data(), weights.data());
+          digest.add(indices.data(), drawn);
+          digest.add(probabilities);
+          digest.add(weights);
+        }
+        const double total = tree.total();
+        const float extremes[] = {tree.min(), tree.max()};
+        digest.add(&total, 1);
+        digest.add(extremes, 2);
+      }
+    }
+    CHECK(digest.value() == 7450328988796091977u);
   }
 }

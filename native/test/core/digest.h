@@ -1,5 +1,5 @@
-// A digest of results that have the same bits on every processor, for tests that compare it with one
-// recorded on x86-64.
+// A digest of results that have the same bits on every processor. Tests compare it with one
+// that was recorded on x86-64.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { inSlices, slices } from "../../lib/base/slices.ts";
 import { isOverTimeLimit, withTimeLimit } from "../../lib/base/time-limit.ts";
 
@@ -59,21 +59,32 @@ describe("withTimeLimit", () => {
       said += data;
     });
     await once(child, "close");
-    expect(said).toBe("started\nstarted\nfinished");
+    // Once more than it was called without the suspension, or twice on a busy machine.
+    expect(said).toMatch(/^(started\n){2,3}finished$/);
   });
 });
 
 describe("slices", () => {
-  it("give the event loop a turn within a long loop, and none in a short one", async () => {
-    let turns = 0;
-    const turn = slices();
-    const counting = setInterval(() => turns++, 0);
-    for (let pass = 0; pass < 3; pass++) await turn();
-    expect(turns).toBe(0);
-    const end = performance.now() + 100;
-    while (performance.now() < end) await turn();
-    clearInterval(counting);
-    expect(turns).toBeGreaterThan(1);
+  it("give the event loop a turn after some milliseconds, and none before", async () => {
+    let now = 0;
+    const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+    try {
+      let turned = false;
+      setImmediate(() => {
+        turned = true;
+      });
+      const turn = slices();
+      for (let pass = 0; pass < 3; pass++) {
+        now += 1;
+        await turn();
+      }
+      expect(turned).toBe(false);
+      now += 5;
+      await turn();
+      expect(turned).toBe(true);
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   it("give all items in order", async () => {

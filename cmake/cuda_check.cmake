@@ -1,5 +1,6 @@
 # The target nlac_cuda_check: the CUDA addon, linked from a CPU build's objects. Only the sources that mention NLAC_CUDA
-# are compiled again; the linker then takes no object of the same source from the libraries. For CI, which has no GPU.
+# or NLAC_NCCL are compiled again; the linker then takes no object of the same source from the libraries. For CI, which
+# has no GPU.
 include(cmake/cuda.cmake)
 
 set(nlac_both_sources "")
@@ -9,7 +10,7 @@ endforeach()
 set(nlac_cuda_host_sources "")
 set(nlac_cuda_host_names "")
 foreach(source IN LISTS nlac_both_sources)
-  file(STRINGS "${source}" lines REGEX "^#.*NLAC_CUDA" LIMIT_COUNT 1)
+  file(STRINGS "${source}" lines REGEX "^#.*NLAC_(CUDA|NCCL)" LIMIT_COUNT 1)
   if(lines)
     list(APPEND nlac_cuda_host_sources "${source}")
     get_filename_component(name "${source}" NAME)
@@ -21,6 +22,11 @@ list(JOIN nlac_cuda_host_names "|" nlac_cuda_host_names)
 add_library(nlac_cuda_host OBJECT ${nlac_cuda_host_sources})
 target_link_libraries(nlac_cuda_host PUBLIC nlac_cuda nlac_torch_cuda nlac_node nlac_learner)
 target_precompile_headers(nlac_cuda_host REUSE_FROM nlac_pch)
+target_include_directories(nlac_cuda_host SYSTEM PRIVATE "${CMAKE_SOURCE_DIR}/native/core/ranks/include")
+if(NLAC_NCCL_INCLUDE)
+  target_include_directories(nlac_cuda_host SYSTEM PRIVATE "${NLAC_NCCL_INCLUDE}")
+  target_compile_definitions(nlac_cuda_host PRIVATE NLAC_NCCL=1)
+endif()
 
 nlac_core_addon(nlac_cuda_check nlac_cuda_check
   $<TARGET_OBJECTS:nlac_cuda_host>

@@ -225,13 +225,23 @@ async function compileCuda({ buildNative, toolchain, libtorch, report }) {
   await check("link the CUDA addon", async () => {
     const addon = join(await build(["nlac_cuda_check"]), "nlac_cuda_check.node");
     // Node's and torch's symbols may be undefined in an addon, but none of nlac's.
-    const names = spawnSync("nm", ["-D", "-C", "--undefined-only", addon], {
-      encoding: "utf8",
-      maxBuffer: 1 << 26,
-    });
-    const missing = names.stdout.split("\n").filter((line) => /\bnlac::/.test(line));
-    if (names.status !== 0 || missing.length > 0) throw new Error(["undefined:", ...missing].join("\n"));
+    const undefinedNames = symbolsOf(addon, "--undefined-only");
+    const missing = undefinedNames.filter((name) => /\bnlac::/.test(name));
+    if (missing.length > 0) throw new Error(["undefined:", ...missing].join("\n"));
+    // Ranks on GPUs: torch's NCCL backend is used, and torch has it as its header says.
+    const nccl = undefinedNames.filter((name) => name.includes("c10d::ProcessGroupNCCL"));
+    if (nccl.length === 0) throw new Error("the addon was linked without NCCL");
+    const provided = new Set(symbolsOf(join(toolchain, "lib", "libtorch_cuda.so"), "--defined-only"));
+    const lacking = nccl.filter((name) => !provided.has(name));
+    if (lacking.length > 0) throw new Error(["libtorch_cuda.so lacks:", ...lacking].join("\n"));
   });
+}
+
+/** The C++ names of a library's dynamic symbols, chosen by an option of nm. */
+function symbolsOf(library, which) {
+  const nm = spawnSync("nm", ["-D", "-C", which, library], { encoding: "utf8", maxBuffer: 1 << 28 });
+  if (nm.status !== 0) throw new Error(`nm ${library}: ${nm.stderr || nm.error?.message}`);
+  return nm.stdout.split("\n").map((line) => line.replace(/^\s*(?:[0-9a-f]+\s+)?\w\s+/, ""));
 }
 
 const { setup } = await importLib("native/setup");

@@ -23,7 +23,7 @@ export function registerSetup(program: Command): void {
     .description("find or install libtorch, and build the native addon")
     .option("--cpu", "for the CPU (the default)")
     .option("--cuda", "also for NVIDIA GPUs: the CUDA compiler and the libraries that torch needs")
-    .option("--toolchain-only", "with --cuda: only the compiler, for a machine without a GPU")
+    .option("--toolchain-only", "with --cuda: only the compiler and headers, for a machine without a GPU")
     .option(
       "--from <directory>",
       "use this torch (site-packages or libtorch archive) instead of installing one",

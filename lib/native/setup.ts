@@ -33,7 +33,7 @@ import type { Wheel } from "./wheels.ts";
 
 export interface SetupOptions {
   variant?: Variant;
-  /** With "cuda": only the compiler, for a machine without a GPU. */
+  /** With "cuda": only the compiler and headers, for a machine without a GPU. */
   toolchainOnly?: boolean;
   /** Use this installation (a site-packages or an unpacked libtorch) instead of installing one. */
   from?: string;
@@ -82,6 +82,7 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
     throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `This system cannot run libtorch: ${unsupported}.`);
   const existing = currentAddon(variant, root, env);
   let provided = await provideLibtorch(options, existing === undefined);
+  if (options.toolchainOnly) provided = await provideHeaders(options, provided);
   const result = (addon: string, built: boolean): SetupResult => ({
     ...{ variant, addon, built, dryRun, libtorch: provided.path },
     installed: provided.installed.map((wheel) => `${wheel.name} ${wheel.version}`),
@@ -179,7 +180,7 @@ async function provideLibtorch(options: SetupOptions, compile: boolean): Promise
   const wheels = [
     ...groups.torch,
     ...(needsCompiler ? (cuda?.compiler ?? []) : []),
-    ...(options.toolchainOnly ? [] : (cuda?.run ?? [])),
+    ...(options.toolchainOnly ? (options.fetchOnly ? (cuda?.headers ?? []) : []) : (cuda?.run ?? [])),
   ];
   if (options.fetchOnly) {
     if (!options.dryRun) await fetchWheels(wheels, { env, report, offline: options.offline ?? false });
@@ -216,6 +217,24 @@ async function provideLibtorch(options: SetupOptions, compile: boolean): Promise
     throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `The new installation at ${target} ${check.reason}.`);
   report.line(`libtorch ${check.version} is at ${target}.`);
   return { path: check.torch, libtorch: check, installed, bytes };
+}
+
+/**
+ * Adds the headers of NCCL, and those that torch's header for it includes, to nlac's own installation:
+ * without them the CUDA addon can train on one GPU only.
+ */
+async function provideHeaders(options: SetupOptions, provided: Provided): Promise<Provided> {
+  const { env = process.env, report = silent, offline = false } = options;
+  const directory = cachedLibtorch(env);
+  const isOwn = provided.path === join(directory, "torch") && !isLink(directory);
+  if (!isOwn || options.dryRun || options.fetchOnly) return provided;
+  const wheels = (options.wheels ?? pinnedWheels(options.platform ?? thisPlatform))?.cuda?.headers ?? [];
+  const bytes = missingBytes(directory, wheels, "compile");
+  const installed = await installWheels({
+    ...{ wheels, need: "compile" as const, directory, env, report, offline },
+    ...(options.installers && { installers: options.installers }),
+  });
+  return { ...provided, installed: [...provided.installed, ...installed], bytes: provided.bytes + bytes };
 }
 
 /** `--from`: makes the cache's entry a link to the user's installation. */

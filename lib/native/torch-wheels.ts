@@ -124,12 +124,26 @@ const darwinArm64: readonly Wheel[] = [
 /** The wheels to install by group. */
 export interface PinnedWheels {
   torch: readonly Wheel[];
-  /** To compile for CUDA, and to run there; undefined where CUDA is not supported. */
-  cuda: { compiler: readonly Wheel[]; run: readonly Wheel[] } | undefined;
+  /** For CUDA; undefined where it is not supported. */
+  cuda:
+    | {
+        compiler: readonly Wheel[];
+        run: readonly Wheel[];
+        /** Those of `run` whose headers are needed to compile. */
+        headers: readonly Wheel[];
+      }
+    | undefined;
 }
 
 const pinned: Record<string, PinnedWheels> = {
-  "linux-x64": { torch: linuxX64, cuda: { compiler: CUDA_COMPILER_WHEELS, run: CUDA_RUN_WHEELS } },
+  "linux-x64": {
+    torch: linuxX64,
+    cuda: {
+      compiler: CUDA_COMPILER_WHEELS,
+      run: CUDA_RUN_WHEELS,
+      headers: CUDA_RUN_WHEELS.filter(({ parts }) => parts !== undefined),
+    },
+  },
   "linux-arm64": { torch: linuxArm64, cuda: undefined },
   "darwin-arm64": { torch: darwinArm64, cuda: undefined },
 };

@@ -57,7 +57,10 @@ export const CUDA_COMPILER_WHEELS: readonly Wheel[] = [
   },
 ];
 
-/** In addition, to run on a GPU: the other libraries that libtorch_cuda.so links or opens. */
+/**
+ * In addition, to run on a GPU: the other libraries that libtorch_cuda.so links or opens. Parts are the
+ * headers that torch's own header for NCCL includes.
+ */
 export const CUDA_RUN_WHEELS: readonly Wheel[] = [
   {
     name: "nvidia-cublas",
@@ -65,6 +68,12 @@ export const CUDA_RUN_WHEELS: readonly Wheel[] = [
     file: "nvidia_cublas-13.1.0.3-py3-none-manylinux_2_27_x86_64.whl",
     sha256: "ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171",
     bytes: 423_133_236,
+    parts: {
+      record: "35a31bf9f5d4fa709c63a127c3b0651f3ccfec462c422cf8bf5d9e964301de59",
+      run: [],
+      compile: ["nvidia/cu13/include/"],
+      bytes: { run: 0, compile: 49_021 },
+    },
   },
   {
     name: "nvidia-cuda-nvrtc",
@@ -107,6 +116,12 @@ export const CUDA_RUN_WHEELS: readonly Wheel[] = [
     file: "nvidia_cusolver-12.0.4.66-py3-none-manylinux_2_27_x86_64.whl",
     sha256: "0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112",
     bytes: 200_941_980,
+    parts: {
+      record: "2b13143036698247ffae6687e0645d1b903cef6d6851c04bc3f45536f918cb92",
+      run: [],
+      compile: ["nvidia/cu13/include/"],
+      bytes: { run: 0, compile: 23_216 },
+    },
   },
   {
     name: "nvidia-cusparse",
@@ -114,6 +129,12 @@ export const CUDA_RUN_WHEELS: readonly Wheel[] = [
     file: "nvidia_cusparse-12.6.3.3-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
     sha256: "2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b",
     bytes: 145_942_937,
+    parts: {
+      record: "1bc905cfcd5b254d22a6866884cd7280da178e2bf7971dcfef65dd6c11c72dfd",
+      run: [],
+      compile: ["nvidia/cu13/include/"],
+      bytes: { run: 0, compile: 18_096 },
+    },
   },
   {
     name: "nvidia-cusparselt-cu13",
@@ -128,6 +149,12 @@ export const CUDA_RUN_WHEELS: readonly Wheel[] = [
     file: "nvidia_nccl_cu13-2.28.9-py3-none-manylinux_2_18_x86_64.whl",
     sha256: "e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42",
     bytes: 196_493_177,
+    parts: {
+      record: "354815308954b2fd5ffcfe2fc264ed611ee91912cadbab28632d10424988f4bb",
+      run: [],
+      compile: ["nvidia/nccl/include/nccl.h"],
+      bytes: { run: 0, compile: 6_412 },
+    },
   },
   {
     name: "nvidia-nvjitlink",

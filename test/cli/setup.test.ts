@@ -4,12 +4,14 @@ import { describe, expect, it } from "vitest";
 import { type SetupOptions, setup } from "../../lib/native/setup.ts";
 import {
   expectFailure,
+  fakeRecord,
   fakeTorch,
   fakeTorchFiles,
   fakeWheel,
   index,
   recorder,
   serve,
+  sha256,
   temporaryDirectory,
   versionPy,
   write,
@@ -27,7 +29,18 @@ function wheels(version = "2.11.0+cu130") {
   ];
   const compiler = [fakeWheel("nvidia-cuda-nvcc", "13.0.88", [member("nvidia/cu13/bin/nvcc")])];
   const gpu = fakeTorchFiles(false, true).filter((file) => !fakeTorchFiles(false, false).includes(file));
-  return { torch, cuda: { compiler, run: [fakeWheel("nvidia-cublas", "13.1.0.3", gpu.map(member))] } };
+  const ofNccl = [member("nvidia/nccl/lib/libnccl.so.2"), member("nvidia/nccl/include/nccl.h")];
+  const nccl = {
+    ...fakeWheel("nvidia-nccl-cu13", "2.28.9", ofNccl),
+    parts: {
+      record: sha256(Buffer.from(fakeRecord(ofNccl))),
+      run: [],
+      compile: ["nvidia/nccl/include/nccl.h"],
+      bytes: { run: 0, compile: 3 },
+    },
+  };
+  const run = [fakeWheel("nvidia-cublas", "13.1.0.3", gpu.map(member)), nccl];
+  return { torch, cuda: { compiler, run, headers: [nccl] } };
 }
 
 async function place(offered = wheels()) {
@@ -71,15 +84,25 @@ describe("setup", () => {
     expect(server.requests).toHaveLength(before);
   });
 
-  it("adds the CUDA wheels to it, or only the compiler", async () => {
+  it("adds the CUDA wheels to it, or only the compiler and NCCL's header", async () => {
     const { root, cache, options } = await place();
     await setup(options);
     const compile = { ...options, root: join(root, "checkout"), build: false };
-    const toolchain = await setup({ ...compile, variant: "cuda", toolchainOnly: true });
-    expect(toolchain.installed).toEqual(["nvidia-cuda-nvcc 13.0.88"]);
+    const only = {
+      ...compile,
+      variant: "cuda",
+      toolchainOnly: true,
+      installers: ["ranges", "https"],
+    } as const;
+    const toolchain = await setup(only);
+    expect(toolchain.installed).toEqual(["nvidia-cuda-nvcc 13.0.88", "nvidia-nccl-cu13 2.28.9"]);
     expect(existsSync(join(cache, "nvidia/cu13/bin/nvcc"))).toBe(true);
+    expect(existsSync(join(cache, "nvidia/nccl/include/nccl.h"))).toBe(true);
+    expect(existsSync(join(cache, "nvidia/nccl/lib/libnccl.so.2"))).toBe(false);
+    expect((await setup(only)).installed).toEqual([]);
     const whole = await setup({ ...compile, variant: "cuda" });
-    expect(whole.installed).toEqual(["nvidia-cublas 13.1.0.3"]);
+    expect(whole.installed).toEqual(["nvidia-cublas 13.1.0.3", "nvidia-nccl-cu13 2.28.9"]);
+    expect(existsSync(join(cache, "nvidia/nccl/lib/libnccl.so.2"))).toBe(true);
     expect(existsSync(join(cache, "torch/lib/libtorch_cuda.so"))).toBe(true);
   });
 
@@ -108,7 +131,7 @@ describe("setup", () => {
   it("fetches no CUDA compiler if the CUDA addon is there", async () => {
     const { cache, options } = await place();
     const result = await setup({ ...options, variant: "cuda" });
-    expect(result.installed).toHaveLength(4);
+    expect(result.installed).toHaveLength(5);
     expect(existsSync(join(cache, "nvidia/cu13/bin/nvcc"))).toBe(false);
   });
 

@@ -197,14 +197,17 @@ function deltaBytes({ delta }: ModelShape, size: number): number {
  */
 function expertBytes({ experts, hidden }: ModelShape, size: number) {
   if (experts === undefined) return { kept: 0, backward: 0 };
-  const { count, perToken, intermediate } = experts;
+  const { count, perToken, intermediate, shared } = experts;
   // Probabilities; chosen experts, their weights and places.
   const routing = 4 * count + 28 * perToken;
   return {
-    kept: size * 2 * perToken * intermediate + routing,
+    kept: size * 2 * (perToken * intermediate + shared) + routing,
     // Rows of the input, of their gradient and of the output's; of each expert, activations and
     // gradients.
-    backward: perToken * (size * (3 * hidden + 7 * intermediate) + 4 * intermediate) + 12 * count,
+    backward:
+      perToken * (size * (3 * hidden + 7 * intermediate) + 4 * intermediate) +
+      12 * count +
+      (shared > 0 ? (4 * size + 8) * shared + 8 * hidden : 0),
   };
 }
 

@@ -31,7 +31,7 @@ export interface ModelShape {
   gatedAttention?: boolean;
   /** The layers with a gated delta net instead of attention (Qwen3.5). */
   delta?: DeltaShape;
-  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE). */
+  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE, Qwen3.5-MoE). */
   experts?: ExpertsShape;
   /** Norms of a layer, besides those of queries and keys; default 2. */
   norms?: number;
@@ -50,6 +50,8 @@ export interface ExpertsShape {
   perToken: number;
   /** Width of one expert. */
   intermediate: number;
+  /** Width of an expert that every token uses besides; 0: none. */
+  shared: number;
 }
 
 /** Sizes of a gated delta net. */
@@ -171,6 +173,7 @@ interface FamilyShape {
 const familyShapes: Readonly<Record<string, FamilyShape>> = {
   qwen3: { defaults: { head_dim: 128 }, qkNorm: true },
   qwen3_5_text: { defaults: { head_dim: 256 }, qkNorm: true },
+  qwen3_5_moe_text: { defaults: { head_dim: 256, intermediate_size: 512 }, qkNorm: true },
   qwen3_moe: { qkNorm: true },
   smollm3: { defaults: { tie_word_embeddings: true } },
   mistral: { defaults: { sliding_window: 4096 }, pattern: Number.POSITIVE_INFINITY },
@@ -211,6 +214,7 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
   const hidden = whole("hidden_size");
   const layers = whole("num_hidden_layers");
   const attentionBias = type !== "qwen2" && config.attention_bias === true;
+  const ofQwen35 = type === "qwen3_5_text" || type === "qwen3_5_moe_text";
   return {
     layers,
     hidden,
@@ -227,8 +231,14 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
     norms: family.norms ?? 2,
     windows: windowsOf(config, layers, family),
     maxPositions: whole("max_position_embeddings"),
-    ...(type === "qwen3_5_text" && { gatedAttention: true, delta: deltaOf(config, whole) }),
-    ...(type === "qwen3_moe" && { experts: expertsOf(config, whole) }),
+    ...(ofQwen35 && { gatedAttention: true, delta: deltaOf(config, whole) }),
+    ...(type === "qwen3_moe" && { experts: expertsOf(config, whole, [128, 768]) }),
+    ...(type === "qwen3_5_moe_text" && {
+      experts: {
+        ...expertsOf(config, whole, [256, 512]),
+        shared: whole("shared_expert_intermediate_size", 512),
+      },
+    }),
   };
 }
 
@@ -237,6 +247,7 @@ function typeOfArchitecture({ architectures }: Record<string, unknown>): string 
   const name = Array.isArray(architectures) ? String(architectures[0]) : "";
   const type = name.replace(/ForCausalLM$/, "").toLowerCase();
   if (type === "qwen3moe") return "qwen3_moe";
+  if (type === "qwen3_5moe") return "qwen3_5_moe_text";
   return ["gemma3", "qwen3_5"].includes(type) ? `${type}_text` : type;
 }
 
@@ -254,16 +265,18 @@ function windowsOf(config: Record<string, unknown>, layers: number, { pattern }:
 function expertsOf(
   config: Record<string, unknown>,
   whole: (key: string, otherwise?: number) => number,
+  [count, intermediate]: [number, number],
 ): ExpertsShape {
   const step = whole("decoder_sparse_step", 1);
   const dense = new Set(Array.isArray(config.mlp_only_layers) ? config.mlp_only_layers : []);
   const layers = Array.from({ length: whole("num_hidden_layers") }, (_, l) => l);
   return {
     // transformers 5 writes num_local_experts, earlier versions num_experts.
-    count: whole(config.num_experts === undefined ? "num_local_experts" : "num_experts", 128),
+    count: whole(config.num_experts === undefined ? "num_local_experts" : "num_experts", count),
     layers: layers.filter((l) => !dense.has(l) && (l + 1) % step === 0).length,
     perToken: whole("num_experts_per_tok", 8),
-    intermediate: whole("moe_intermediate_size", 768),
+    intermediate: whole("moe_intermediate_size", intermediate),
+    shared: 0,
   };
 }
 
@@ -323,10 +336,11 @@ function allMatrices(shape: ModelShape, active = false): number {
   const net = widths === undefined ? 0 : hidden * (widths.projected + widths.values);
   const dense = 3 * (layers - (experts?.layers ?? 0)) * hidden * intermediate;
   const used = active ? experts?.perToken : experts?.count;
+  const ofShared = experts?.shared ? 3 * experts.shared + 1 : 0;
   const mixture =
     experts === undefined
       ? 0
-      : experts.layers * hidden * (experts.count + 3 * (used as number) * experts.intermediate);
+      : experts.layers * hidden * (experts.count + 3 * (used as number) * experts.intermediate + ofShared);
   return dense + mixture + attentionLayers(shape) * attention + (delta?.layers ?? 0) * net;
 }
 
@@ -367,7 +381,7 @@ export function parameterCount(shape: ModelShape): number {
 
 /**
  * Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all that
- * can be adapted, which the matrices of experts cannot.
+ * can be adapted, which the matrices of experts cannot, except a shared one's.
  */
 export function adapterCount(
   shape: ModelShape,
@@ -382,11 +396,11 @@ export function adapterCount(
     v_proj: hidden + key,
     o_proj: query + hidden,
   };
-  const ofAll: Record<string, number> = {
-    gate_proj: hidden + intermediate,
-    up_proj: hidden + intermediate,
-    down_proj: intermediate + hidden,
-  };
+  const ofMlp = (width: number): Record<string, number> => ({
+    gate_proj: hidden + width,
+    up_proj: hidden + width,
+    down_proj: width + hidden,
+  });
   const { channels, values } = delta === undefined ? { channels: 0, values: 0 } : deltaWidths(delta);
   const ofNet: Record<string, number> = {
     in_proj_qkv: hidden + channels,
@@ -396,7 +410,8 @@ export function adapterCount(
     out_proj: values + hidden,
   };
   const parts = [
-    [layers - (experts?.layers ?? 0), ofAll],
+    [layers - (experts?.layers ?? 0), ofMlp(intermediate)],
+    [experts?.shared ? experts.layers : 0, ofMlp(experts?.shared ?? 0)],
     [attentionLayers(shape), ofAttention],
     [delta?.layers ?? 0, ofNet],
   ] as const;

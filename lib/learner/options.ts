@@ -34,8 +34,8 @@ const adapterOptions = z.strictObject({
   /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
   alpha: z.number().positive(),
   /**
-   * The projections that get an adapter. Default: all that the model has. Matrices of experts
-   * cannot get one.
+   * The projections that get an adapter. Default: all that the model has. Of a mixture of
+   * experts only the shared expert can get one.
    */
   targets: z.array(z.enum(projections)).min(1).readonly().optional(),
 });

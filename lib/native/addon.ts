@@ -200,6 +200,7 @@ export interface ModelInfo {
     | "qwen2"
     | "qwen3"
     | "qwen3_5_text"
+    | "qwen3_5_moe_text"
     | "qwen3_moe"
     | "smollm3"
     | "mistral"

@@ -51,7 +51,9 @@ describe("a model's shape", () => {
     const stored = storedTensors(folder);
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
-    const matrices = [...stored].filter(([name]) => /(_proj(_\w+)?|mlp\.gate)\.weight$/.test(name));
+    const matrices = [...stored].filter(([name]) =>
+      /(_proj(_\w+)?|mlp\.gate|shared_expert_gate)\.weight$/.test(name),
+    );
     expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
   });
 
@@ -88,6 +90,19 @@ describe("a model's shape", () => {
     expect(adapterCount(dense, { rank: 2 })).toBe(2 * (attention + 25 * 3 * (2048 + 6144)));
     const llama = publicModels["SmolLM2-135M-Instruct"]!;
     expect(activeParameterCount(llama)).toBe(parameterCount(llama));
+  });
+
+  test("counts the parameters of experts with a shared one beside gated delta nets", () => {
+    const config = {
+      ...{ model_type: "qwen3_5_moe_text", hidden_size: 2048, num_hidden_layers: 40, vocab_size: 248_320 },
+      ...{ num_attention_heads: 16, num_key_value_heads: 2, max_position_embeddings: 32_768 },
+    };
+    // Qwen3.5-35B-A3B: the parameters of transformers' model, and without the experts that a token does not use.
+    const shape = findShape({ config });
+    expect(parameterCount(shape)).toBe(34_660_610_688);
+    expect(activeParameterCount(shape)).toBe(3_454_988_928);
+    const named = { ...config, model_type: undefined, architectures: ["Qwen3_5MoeForCausalLM"] };
+    expect(findShape({ config: named })).toEqual(shape);
   });
 
   test("counts what a learner counts", async () => {

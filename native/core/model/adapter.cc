@@ -108,7 +108,8 @@ Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, 
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
     for (const std::string& target : options.targets)
-      NLAC_REQUIRE(all || config.kind(i).feed_forward != FeedForward::experts || !of_feed_forward(target),
+      NLAC_REQUIRE(all || config.kind(i).feed_forward != FeedForward::experts || config.experts.shared > 0 ||
+                       !of_feed_forward(target),
                    "ERR_VALUE", "an adapter cannot target ", target,
                    " of a mixture of experts; its attention can be adapted");
     for (const Parameter& parameter : layer_parameters(config, i, layer)) {

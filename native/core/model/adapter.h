@@ -58,8 +58,8 @@ void check_adapter(const AdapterOptions& options);
 
 // Returns weights that hold only new adapters for a model of `config`, in float32. A is uniform in
 // ±1 / sqrt(in) (Kaiming with a slope of √5, as in peft), B is zero. A depends only on the seed,
-// the layer and the projection's name. Experts have no adapters: ERR_VALUE for a target of the
-// feed-forward part of a model with experts, unless `targets` is projection_names().
+// the layer and the projection's name. Of a mixture of experts only the shared expert has adapters: without
+// one, ERR_VALUE for a target of the feed-forward part, unless `targets` is projection_names().
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device);
 
 // Returns `base` with the adapters and heads of `adapters`. All tensors are shared.

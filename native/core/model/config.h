@@ -13,7 +13,19 @@
 
 namespace nlac {
 
-enum class Family { llama, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3, mistral, ministral3, olmo3, gemma3 };
+enum class Family {
+  llama,
+  qwen2,
+  qwen3,
+  qwen3_5,
+  qwen3_5_moe,
+  qwen3_moe,
+  smollm3,
+  mistral,
+  ministral3,
+  olmo3,
+  gemma3
+};
 
 // A scheme of rotary positions (rope.h).
 enum class RopeScaling { none, linear, llama3, yarn };

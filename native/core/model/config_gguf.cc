@@ -19,8 +19,6 @@ using namespace config;
 
 namespace {
 
-constexpr int64_t kMaxExperts = 8192;  // as in families/qwen3_moe.cc
-
 class GgufReader {
  public:
   explicit GgufReader(const GgufMetadata& metadata) : metadata_(metadata) {}
@@ -230,7 +228,8 @@ void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
       break;
     case Family::llama:
     case Family::mistral:
-    case Family::qwen3_5: break;
+    case Family::qwen3_5:
+    case Family::qwen3_5_moe: break;
   }
 }
 

@@ -14,6 +14,7 @@ inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
 inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeads = 8192;
+inline constexpr int64_t kMaxExperts = 8192;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 // Checks a configuration. `where` opens the message.

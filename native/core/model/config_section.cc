@@ -65,6 +65,27 @@ void read_attention_bias(const Section& root, ModelConfig& config) {
   config.qkv_bias = config.output_bias = root.boolean("attention_bias", false);
 }
 
+void read_experts(const Section& root, ModelConfig& config) {
+  ExpertsShape& experts = config.experts;
+  const char* const count = root.find("num_experts") == nullptr ? "num_local_experts" : "num_experts";
+  experts.count = root.integer(count, 0, kMaxExperts).value_or(experts.count);
+  experts.per_token = root.integer("num_experts_per_tok", 1, kMaxExperts).value_or(experts.per_token);
+  experts.intermediate = root.integer("moe_intermediate_size", 1, kMaxWidth).value_or(experts.intermediate);
+  experts.balance = root.number("router_aux_loss_coef").value_or(0.001);
+  NLAC_REQUIRE(experts.count == 0 || experts.per_token <= experts.count, format_error,
+               root.where("num_experts_per_tok"), " is ", experts.per_token, ", more than the ",
+               experts.count, " experts");
+  NLAC_REQUIRE(experts.balance >= 0, format_error, root.where("router_aux_loss_coef"), " is ",
+               experts.balance, ", not 0 or more");
+}
+
+void write_experts(const ModelConfig& config, nlohmann::ordered_json& json) {
+  json["num_experts"] = config.experts.count;
+  json["num_experts_per_tok"] = config.experts.per_token;
+  json["moe_intermediate_size"] = config.experts.intermediate;
+  json["router_aux_loss_coef"] = config.experts.balance;
+}
+
 int64_t read_window(const Section& root, int64_t otherwise) {
   if (!root.json().contains("sliding_window")) return otherwise;
   return root.integer("sliding_window", 1, kMaxPositions).value_or(0);

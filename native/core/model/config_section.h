@@ -51,6 +51,8 @@ void read_layer_types(const Section& root, ModelConfig& config, int64_t window, 
 int64_t read_window(const Section& root, int64_t otherwise);
 // Requires that no layer has a sliding window.
 void refuse_sliding_window(const Section& root);
+// Reads the sizes of a mixture of experts. `config` has the values of missing keys.
+void read_experts(const Section& root, ModelConfig& config);
 // Reads attention_bias, which biases all four projections of attention.
 void read_attention_bias(const Section& root, ModelConfig& config);
 
@@ -62,5 +64,6 @@ void write_shared_rope(const ModelConfig& config, nlohmann::ordered_json& json);
 // Write what the readers of the same names read.
 void write_two_ropes(const ModelConfig& config, nlohmann::ordered_json& json, const char* local_theta_key);
 void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json);
+void write_experts(const ModelConfig& config, nlohmann::ordered_json& json);
 
 }  // namespace nlac::config

@@ -1,5 +1,9 @@
 #include "core/model/experts_part.h"
 
+#include <ATen/Dispatch.h>
+
+#include <cmath>
+
 #include "core/model/elementwise.h"
 #include "core/model/linear.h"
 
@@ -37,7 +41,57 @@ at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const a
   return at_x;
 }
 
+// The sigmoid of each value, float32 or f64. On a CPU its bits do not depend on how many values there are;
+// those of at::sigmoid do, because it computes the last few in another way than whole vectors.
+at::Tensor share_of(const at::Tensor& logits) {
+  if (!logits.is_cpu()) return at::sigmoid(logits);
+  at::Tensor share = at::empty_like(logits);
+  AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "share_of", [&] {
+    const auto* from = logits.const_data_ptr<scalar_t>();
+    auto* to = share.mutable_data_ptr<scalar_t>();
+    for (int64_t i = 0; i < logits.numel(); ++i)
+      to[i] = static_cast<scalar_t>(1 / (1 + std::exp(-static_cast<double>(from[i]))));
+  });
+  return share;
+}
+
+// Products that are not rounded to bfloat16.
+at::Tensor unrounded(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() == at::kDouble ? linear_forward(x, weight, {}) : linear_in_float(x, weight);
+}
+at::Tensor unrounded(const at::Tensor& x, const PackedMatrix& matrix) {
+  return x.scalar_type() == at::kDouble ? matrix.forward(x, {}) : matrix.in_float(x);
+}
+
+// Adds the shared expert's output to `sum` [tokens, hidden].
+void add_shared(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                ExpertsTape& tape, bool tape_only, at::Tensor sum) {
+  tape.share = share_of(unrounded(x, weights.shared_gate));
+  const at::Tensor out = feed_forward(weights.shared, config, x, {}, tape.shared, tape_only);
+  if (!tape_only) sum.add_(out * tape.share);
+}
+
+// Returns the gradient at x.
+at::Tensor shared_backward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                           const ExpertsTape& tape, const at::Tensor& grad, ExpertsWeights& into) {
+  const at::ScalarType type = x.scalar_type();
+  const FeedForwardWeights& shared = weights.shared;
+  const at::Tensor out =
+      linear_forward(gated(tape.shared.gate_up, config.activation), shared.down, {}, shared.down_adapter);
+  const at::Tensor at_share = (grad.to(tape.share.scalar_type()) * out).sum(1, /*keepdim=*/true);
+  const at::Tensor at_logits = at_share * tape.share * (1 - tape.share);
+  const at::Tensor at_x =
+      feed_forward_backward(shared, config, x, tape.shared, (grad * tape.share).to(type), into.shared);
+  return at_x + linear_backward(at_logits.to(type), x, weights.shared_gate, into.shared_gate, {});
+}
+
 }  // namespace
+
+std::vector<at::Tensor*> ExpertsWeights::tensors() {
+  std::vector<at::Tensor*> all{&router, &gate_up, &down, &shared_gate};
+  for (at::Tensor* tensor : shared.tensors()) all.push_back(tensor);
+  return all;
+}
 
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights) {
   const int64_t hidden = config.hidden_size, n = config.experts.intermediate, count = config.experts.count;
@@ -49,19 +103,27 @@ std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeig
     gate_up.rows.emplace_back(prefix + "up_proj.weight", n);
     down.rows.emplace_back(prefix + "down_proj.weight", hidden);
   }
-  return {{&weights.router, {count, hidden}, {{"mlp.gate.weight", count}}}, gate_up, down};
+  std::vector<Parameter> all{{&weights.router, {count, hidden}, {{"mlp.gate.weight", count}}}, gate_up, down};
+  const int64_t shared = config.experts.shared;
+  if (shared == 0) return all;
+  all.push_back({&weights.shared_gate, {1, hidden}, {{"mlp.shared_expert_gate.weight", 1}}});
+  for (Parameter& one : feed_forward_parameters(config, weights.shared, "mlp.shared_expert.", shared))
+    all.push_back(std::move(one));
+  return all;
 }
 
 at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
                            const at::Tensor& residual, ExpertsTape& tape, bool tape_only) {
-  const at::Tensor logits = x.scalar_type() == at::kDouble ? linear_forward(x, weights.router, {})
-                                                           : linear_in_float(x, weights.router);
-  tape.routing = route(logits, config.experts);
+  tape.routing = route(unrounded(x, weights.router), config.experts);
   tape.groups = group_by_expert(tape.routing.chosen, config.experts.count);
   tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up, tape.groups);
-  if (tape_only) return {};
-  const at::Tensor out = grouped_forward(gated(tape.gate_up, config.activation), weights.down, tape.groups);
-  return combine(out, tape.groups, tape.routing.weights, residual);
+  at::Tensor sum;
+  if (!tape_only) {
+    const at::Tensor out = grouped_forward(gated(tape.gate_up, config.activation), weights.down, tape.groups);
+    sum = combine(out, tape.groups, tape.routing.weights, residual);
+  }
+  if (config.experts.shared > 0) add_shared(weights, config, x, tape, tape_only, sum);
+  return sum;
 }
 
 at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& config, const PackedPass& pass,
@@ -82,7 +144,8 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
       grouped_backward(at_gate_up, x.index_select(0, groups.tokens), weights.gate_up, groups, into.gate_up);
   const at::Tensor at_logits = route_backward(at_w.view(tape.routing.weights.sizes()), tape.routing,
                                               config.experts, pass.at_probabilities);
-  const at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, {});
+  at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, {});
+  if (config.experts.shared > 0) at_x.add_(shared_backward(weights, config, x, tape, grad, into));
   return combine(at_rows, groups, {}, at_x);
 }
 
@@ -107,8 +170,7 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
                    const at::Tensor& x, const at::Tensor& sum) {
   // Rounding to int8 would change which experts are chosen.
   const PackedMatrix& router = pass.matrices.of(weights.router, 0, /*exact=*/true);
-  const at::Tensor logits = x.scalar_type() == at::kDouble ? router.forward(x, {}) : router.in_float(x);
-  const Routing routing = route(logits, config.experts);
+  const Routing routing = route(unrounded(x, router), config.experts);
   const GroupedRows groups = group_by_expert(routing.chosen, config.experts.count);
   const at::Tensor rows = x.index_select(0, groups.tokens);
   const at::Tensor out = at::zeros({rows.size(0), sum.size(1)}, sum.options());
@@ -117,6 +179,11 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
     pass.matrices.of(weights.down, e).add(gated(gate_up, config.activation), {}, out.narrow(0, first, count));
   });
   sum.copy_(combine(out, groups, routing.weights, sum));
+  if (config.experts.shared == 0) return;
+  const at::Tensor of_shared = at::zeros(sum.sizes(), sum.options());
+  feed_forward_infer(weights.shared, config, pass, x, of_shared);
+  const PackedMatrix& gate = pass.matrices.of(weights.shared_gate, 0, /*exact=*/true);
+  sum.add_(of_shared.mul_(share_of(unrounded(x, gate))));
 }
 
 }  // namespace nlac

@@ -1,6 +1,7 @@
 // The mixture of experts, a feed-forward part: a router chooses k experts for each token, and the token's
 // output is the weighted sum of theirs, down(silu(gate x) · up x). The products run once per expert, over
-// the rows of all tokens that chose it. Thread rule: the learner's thread.
+// the rows of all tokens that chose it. A shared expert's output, times sigmoid(shared_gate x), is added
+// for every token. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 #include "core/model/adapter.h"
 #include "core/model/config.h"
 #include "core/model/experts_routing.h"
+#include "core/model/feed_forward.h"
 #include "core/model/parameters.h"
 #include "core/model/passes.h"
 
@@ -17,11 +19,15 @@ struct ExpertsWeights {
   at::Tensor router;   // [experts, hidden]
   at::Tensor gate_up;  // [experts, 2 * intermediate, hidden], gate first
   at::Tensor down;     // [experts, hidden, intermediate]
+  // Undefined without a shared expert.
+  at::Tensor shared_gate;  // [1, hidden]
+  FeedForwardWeights shared;
 
-  std::vector<at::Tensor*> tensors() { return {&router, &gate_up, &down}; }
+  std::vector<at::Tensor*> tensors();
+  std::vector<AdaptedMatrix> adapted() { return shared.adapted(); }
 };
 
-// The parameters of `config`'s experts, in the order of tensors(). None can be adapted.
+// The parameters of `config`'s experts, in the order of tensors(). Only the shared expert's can be adapted.
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights);
 
 // What backward needs.
@@ -29,6 +35,8 @@ struct ExpertsTape {
   Routing routing;
   GroupedRows groups;
   at::Tensor gate_up;  // [tokens * k, 2 intermediate], ordered by expert
+  at::Tensor share;    // [tokens, 1], sigmoid(shared_gate x); float32 (f64 for f64)
+  FeedForwardTape shared;
 };
 
 // As those of feed_forward.h. The router's logits are not rounded to bfloat16.

@@ -12,6 +12,7 @@ struct ExpertsShape {
   bool normalised = false;   // the probabilities of a token's experts are scaled to sum to 1
   // Coefficient of the load-balance loss that the model's files name. Training uses it on request.
   double balance = 0;
+  int64_t shared = 0;  // width of an expert that every token uses besides; 0: none
 
   bool operator==(const ExpertsShape&) const = default;
 };

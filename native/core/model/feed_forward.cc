@@ -5,18 +5,21 @@
 
 namespace nlac {
 
-std::vector<Parameter> feed_forward_parameters(const ModelConfig& config, FeedForwardWeights& weights) {
-  const int64_t hidden = config.hidden_size, n = config.intermediate_size;
+std::vector<Parameter> feed_forward_parameters(const ModelConfig& config, FeedForwardWeights& weights,
+                                               const std::string& prefix, int64_t width) {
+  const int64_t hidden = config.hidden_size, n = width;
   using Shape = std::vector<int64_t>;
   const auto if_biased = [&](Shape shape) { return config.mlp_bias ? shape : Shape{}; };
   return {
       {&weights.gate_up,
        {2 * n, hidden},
-       {{"mlp.gate_proj.weight", n}, {"mlp.up_proj.weight", n}},
+       {{prefix + "gate_proj.weight", n}, {prefix + "up_proj.weight", n}},
        &weights.gate_up_adapter},
-      {&weights.gate_up_bias, if_biased({2 * n}), {{"mlp.gate_proj.bias", n}, {"mlp.up_proj.bias", n}}},
-      {&weights.down, {hidden, n}, {{"mlp.down_proj.weight", hidden}}, &weights.down_adapter},
-      {&weights.down_bias, if_biased({hidden}), {{"mlp.down_proj.bias", hidden}}},
+      {&weights.gate_up_bias,
+       if_biased({2 * n}),
+       {{prefix + "gate_proj.bias", n}, {prefix + "up_proj.bias", n}}},
+      {&weights.down, {hidden, n}, {{prefix + "down_proj.weight", hidden}}, &weights.down_adapter},
+      {&weights.down_bias, if_biased({hidden}), {{prefix + "down_proj.bias", hidden}}},
   };
 }
 

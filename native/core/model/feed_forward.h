@@ -22,8 +22,9 @@ struct FeedForwardWeights {
   std::vector<AdaptedMatrix> adapted() { return {{&gate_up, &gate_up_adapter}, {&down, &down_adapter}}; }
 };
 
-// The parameters of `config`'s feed-forward part, in the order of tensors().
-std::vector<Parameter> feed_forward_parameters(const ModelConfig& config, FeedForwardWeights& weights);
+// The parameters of a feed-forward part `width` wide, in the order of tensors(). `prefix` opens the names.
+std::vector<Parameter> feed_forward_parameters(const ModelConfig& config, FeedForwardWeights& weights,
+                                               const std::string& prefix, int64_t width);
 
 // What backward needs.
 struct FeedForwardTape {

@@ -65,6 +65,7 @@ std::vector<AdaptedMatrix> LayerWeights::adapted() {
   std::vector<AdaptedMatrix> all = attention.adapted();
   append(all, delta.adapted());
   append(all, feed_forward.adapted());
+  append(all, experts.adapted());
   return all;
 }
 
@@ -100,7 +101,9 @@ std::vector<Parameter> layer_parameters(const ModelConfig& config, int64_t layer
   add_norm(weights.mixer_norms.after, names.after_mixer);
   add_norm(weights.feed_forward_norms.before, names.before_feed_forward);
   switch (kind.feed_forward) {
-    case FeedForward::gated: append(all, feed_forward_parameters(config, weights.feed_forward)); break;
+    case FeedForward::gated:
+      append(all, feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_size));
+      break;
     case FeedForward::experts: append(all, experts_parameters(config, weights.experts)); break;
   }
   add_norm(weights.feed_forward_norms.after, names.after_feed_forward);

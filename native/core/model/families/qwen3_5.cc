@@ -1,5 +1,6 @@
-// Qwen 3.5, the text model (Qwen3_5ForCausalLM): most layers mix tokens by a gated delta net, every
-// fourth by gated attention that rotates a quarter of each head.
+// Qwen 3.5, the text models (Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM): most layers mix tokens by a gated
+// delta net, every fourth by gated attention that rotates a quarter of each head. The second has a mixture
+// of experts with a shared one in every layer.
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/model/families.h"
@@ -69,5 +70,34 @@ const FamilyEntry qwen3_5_family = {.family = Family::qwen3_5,
                                     .defaults = R"({"head_dim": 256})",
                                     .read = read,
                                     .write = write};
+
+static void read_mixture(const Section& json, ModelConfig& config) {
+  read(json, config);
+  ExpertsShape& experts = config.experts;
+  experts = {.count = 256, .per_token = 8, .intermediate = 512, .normalised = true};
+  read_experts(json, config);
+  experts.shared = json.integer("shared_expert_intermediate_size", 1, kMaxWidth).value_or(512);
+  NLAC_REQUIRE(experts.count > 0, format_error, json.where("num_experts"), " is 0");
+  const nlohmann::json* dense = json.find("mlp_only_layers");
+  NLAC_REQUIRE(dense == nullptr || (dense->is_array() && dense->empty()), format_error,
+               json.where("mlp_only_layers"), " names layers without experts, which are not supported");
+  for (LayerKind& kind : config.layer_kinds) kind.feed_forward = FeedForward::experts;
+}
+
+static void write_mixture(const ModelConfig& config, nlohmann::ordered_json& json) {
+  write(config, json);
+  write_experts(config, json);
+  json["shared_expert_intermediate_size"] = config.experts.shared;
+}
+
+// No layer has a feed-forward part of `intermediate_size`; nlac requires the key.
+const FamilyEntry qwen3_5_moe_family = {.family = Family::qwen3_5_moe,
+                                        .name = "qwen3_5_moe_text",
+                                        .architecture = "Qwen3_5MoeForCausalLM",
+                                        .gguf_architecture = nullptr,
+                                        .norms = pre_norms,
+                                        .defaults = R"({"head_dim": 256, "intermediate_size": 512})",
+                                        .read = read_mixture,
+                                        .write = write_mixture};
 
 }  // namespace nlac

@@ -8,8 +8,6 @@ namespace nlac {
 
 using namespace config;
 
-static constexpr int64_t kMaxExperts = 8192;
-
 // The layers that have experts: every decoder_sparse_step-th, without those of mlp_only_layers.
 static void read_layers(const Section& json, ModelConfig& config) {
   const int64_t step = json.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1);
@@ -33,18 +31,9 @@ static void read(const Section& json, ModelConfig& config) {
   config.qk_norm = true;
   read_attention_bias(json, config);
   refuse_sliding_window(json);
-  ExpertsShape& experts = config.experts;
-  const char* const count = json.find("num_experts") == nullptr ? "num_local_experts" : "num_experts";
-  experts.count = json.integer(count, 0, kMaxExperts).value_or(128);
-  experts.per_token = json.integer("num_experts_per_tok", 1, kMaxExperts).value_or(8);
-  experts.intermediate = json.integer("moe_intermediate_size", 1, kMaxWidth).value_or(768);
-  experts.normalised = json.boolean("norm_topk_prob", false);
-  experts.balance = json.number("router_aux_loss_coef").value_or(0.001);
-  NLAC_REQUIRE(experts.count == 0 || experts.per_token <= experts.count, format_error,
-               json.where("num_experts_per_tok"), " is ", experts.per_token, ", more than the ",
-               experts.count, " experts");
-  NLAC_REQUIRE(experts.balance >= 0, format_error, json.where("router_aux_loss_coef"), " is ",
-               experts.balance, ", not 0 or more");
+  config.experts = {.count = 128, .per_token = 8, .intermediate = 768};
+  read_experts(json, config);
+  config.experts.normalised = json.boolean("norm_topk_prob", false);
   read_layers(json, config);
   read_shared_rope(json, config);
 }
@@ -52,11 +41,8 @@ static void read(const Section& json, ModelConfig& config) {
 static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["attention_bias"] = config.output_bias;
   json["use_sliding_window"] = false;
-  json["num_experts"] = config.experts.count;
-  json["num_experts_per_tok"] = config.experts.per_token;
-  json["moe_intermediate_size"] = config.experts.intermediate;
+  write_experts(config, json);
   json["norm_topk_prob"] = config.experts.normalised;
-  json["router_aux_loss_coef"] = config.experts.balance;
   json["decoder_sparse_step"] = 1;
   json["mlp_only_layers"] = nlohmann::ordered_json::array();
   for (int64_t l = 0; l < config.layers && config.experts.count > 0; ++l)

@@ -21,8 +21,9 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama",   "llama-llama3-bias", "qwen2",     "qwen3-yarn", "gemma3", "olmo3",
-                              "smollm3", "ministral3",        "qwen3_moe", "mistral",    "qwen3_5"};
+const std::string models[] = {"llama",   "llama-llama3-bias", "qwen2",      "qwen3-yarn", "gemma3",
+                              "olmo3",   "smollm3",           "ministral3", "qwen3_moe",  "mistral",
+                              "qwen3_5", "qwen3_5_moe"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);
@@ -130,12 +131,15 @@ TEST_CASE("float32 gradients at A and B are close to float64's, bfloat16 gradien
     CAPTURE(name);
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
       CAPTURE(std::string(c10::toString(dtype)));
+      // Rounding changes which experts some tokens choose.
+      const double factor = name == "qwen3_5_moe" && dtype == at::kBFloat16 ? 2 : 1;
       const Adapted example(name, dtype);
       for (const auto& [key, gradient] : example.gradients().named_views(example.model.config)) {
         CAPTURE(key);
         CHECK((gradient.scalar_type() == at::kFloat));
         const at::Tensor expected = example.reference.at("gradient." + key);
-        CHECK((gradient - expected).norm().item<double>() / expected.norm().item<double>() < allowed);
+        CHECK((gradient - expected).norm().item<double>() / expected.norm().item<double>() <
+              factor * allowed);
       }
     }
   }

@@ -20,6 +20,7 @@ inline std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
   const SafetensorsFile file = open_safetensors(path);
   std::map<std::string, at::Tensor> tensors;
   for (const TensorEntry& entry : file.tensors) {
+    REQUIRE_MESSAGE((entry.type == StoredType::i64 || entry.type == StoredType::f32), entry.name);
     at::Tensor tensor = at::empty(entry.shape, entry.type == StoredType::i64 ? at::kLong : at::kFloat);
     std::memcpy(tensor.data_ptr(), entry.data, entry.bytes);
     tensors[entry.name] = tensor;

@@ -93,7 +93,11 @@ export const recipeFields = {
    * AdamW's moments and θ̄'s float32 copy; 2, the layers' gradients too. Ignored without ranks
    * (docs/scaling.md). Default "none".
    */
-  sharding: z.union([z.literal("none"), z.literal(1), z.literal(2)]).default("none"),
+  sharding: z
+    .union([z.literal("none"), z.literal(1), z.literal(2)], {
+      error: 'sharding must be "none", 1 or 2 (stage 3 is not implemented)',
+    })
+    .default("none"),
 };
 
 /** This process's place among the ranks of a training; `joinRanks` makes it. */

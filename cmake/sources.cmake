@@ -21,7 +21,8 @@ set(nlac_fuzzed_sources
   native/core/model/families/qwen.cc
   native/core/model/families/qwen3_5.cc
   native/core/model/families/qwen3_moe.cc
-  native/core/model/families/smollm3.cc)
+  native/core/model/families/smollm3.cc
+  native/core/model/gguf_layout.cc)
 # The parts without torch, which the sanitizers build too.
 set(nlac_plain_sources
   ${nlac_fuzzed_sources}

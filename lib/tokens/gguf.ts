@@ -23,12 +23,12 @@ const byteLevel = (words: boolean) => ({
   use_regex: words,
 });
 
-const modernWords = (digits: number) => ({
+const modernWords = (digits: number, marks = false) => ({
   type: "Sequence",
   pretokenizers: [
     {
       type: "Split",
-      pattern: { Regex: modernPattern(digits) },
+      pattern: { Regex: modernPattern(digits, marks) },
       behavior: "Isolated",
       invert: false,
     },
@@ -48,6 +48,7 @@ const qwen2: Conventions = {
   normalizer: { type: "NFC" },
   ignoreMerges: false,
 };
+const qwen35: Conventions = { ...qwen2, preTokenizer: modernWords(1, true) };
 const llama3: Conventions = { preTokenizer: modernWords(3), normalizer: null, ignoreMerges: true };
 const smollm: Conventions = {
   preTokenizer: {
@@ -62,6 +63,7 @@ const smollm: Conventions = {
 const conventions: ReadonlyMap<string, Conventions> = new Map([
   ["smollm", smollm],
   ["qwen2", qwen2],
+  ["qwen35", qwen35],
   ["deepseek-r1-qwen", qwen2],
   ["llama-bpe", llama3],
   ["llama3", llama3],

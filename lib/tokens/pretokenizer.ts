@@ -9,13 +9,16 @@ import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
 import type { Place } from "./normalizer.ts";
 
-/** Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. */
-export function modernPattern(digits: number): string {
+/**
+ * Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. `marks`:
+ * combining marks belong to words, as in Qwen3.5.
+ */
+export function modernPattern(digits: number, marks = false): string {
   return [
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-    "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
+    `[^\\r\\n\\p{L}\\p{N}]?${marks ? "[\\p{L}\\p{M}]" : "\\p{L}"}+`,
     digits === 1 ? "\\p{N}" : `\\p{N}{1,${digits}}`,
-    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*",
+    ` ?[^\\s\\p{L}${marks ? "\\p{M}" : ""}\\p{N}]+[\\r\\n]*`,
     "\\s*[\\r\\n]+",
     "\\s+(?!\\S)",
     "\\s+",
@@ -63,7 +66,11 @@ function flatten(rule: unknown): Record<string, unknown>[] {
 }
 
 /** Patterns of published tokenizers, which take linear time. */
-const linearPatterns: ReadonlySet<string> = new Set([1, 3].map(modernPattern));
+const linearPatterns: ReadonlySet<string> = new Set([
+  modernPattern(1),
+  modernPattern(3),
+  modernPattern(1, true),
+]);
 
 /**
  * Whether a rule has a pattern of unknown cost. One without repetitions takes linear time.

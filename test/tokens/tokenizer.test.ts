@@ -180,6 +180,21 @@ it("encodes a word of two hundred thousand letters", () => {
 });
 
 describe("from GGUF metadata", () => {
+  it("cuts words with combining marks as Qwen3.5's pre-tokenizer does in the Python library", () => {
+    const { json } = Tokenizer.fromGguf({ ...smollm2Metadata(), "tokenizer.ggml.pre": "qwen35" });
+    expect(json.normalizer).toEqual({ type: "NFC" });
+    const cut = compilePreTokenizer(json.pre_tokenizer);
+    const recorded = fixtureJson<string[]>("marks.json");
+    const digests = recorded.map((_, i) =>
+      digestNumbers(cut(corpusDocument(i).normalize("NFC")).map((word) => Buffer.byteLength(word))),
+    );
+    expect(digests).toEqual(recorded);
+    expect(digests).toHaveLength(documents);
+    // The corpus tells the rules apart.
+    const { words } = fixtureJson<Record<TokenizerName, { words: string[] }>>("corpus.json")["qwen-like"];
+    expect(recorded.filter((digest, i) => digest === words[i]).length).toBeLessThan(documents / 2);
+  });
+
   it("takes ids, named tokens and the template", () => {
     const tokenizer = tokenizerNamed("smollm2");
     expect(tokenizer.vocabSize).toBe(49152);

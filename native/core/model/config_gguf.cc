@@ -135,9 +135,17 @@ class GgufReader {
   std::string prefix_;
 };
 
+bool is_qwen3_5(const ModelConfig& config) {
+  return config.family == Family::qwen3_5 || config.family == Family::qwen3_5_moe;
+}
+
 void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
   config.rope.theta = reader.number("rope.freq_base").value_or(10000.0);
-  reader.require_integer("rope.dimension_count", config.head_dim);
+  if (is_qwen3_5(config))
+    config.rope.dimensions =
+        reader.integer("rope.dimension_count", 2, config.head_dim).value_or(config.head_dim / 4);
+  else
+    reader.require_integer("rope.dimension_count", config.head_dim);
   const std::string type_key = reader.full("rope.scaling.type");
   const std::string type = reader.find(type_key) != nullptr ? reader.text(type_key) : "none";
   if (const auto factor = reader.number("rope.scale_linear"); type == "none" && factor && *factor != 1.0) {
@@ -184,22 +192,53 @@ void read_gguf_windows(const GgufReader& reader, ModelConfig& config, int64_t pe
     if (windowed[l]) config.layer_kinds[l] = {.rotary = Rotary::local, .window = window};
 }
 
+// Every layer has experts.
+void read_gguf_experts(const GgufReader& reader, ModelConfig& config) {
+  ExpertsShape& experts = config.experts;
+  experts.count = reader.required_integer("expert_count", 1, kMaxExperts);
+  experts.per_token = reader.required_integer("expert_used_count", 1, experts.count);
+  experts.intermediate = reader.required_integer("expert_feed_forward_length", 1, kMaxWidth);
+  experts.normalised = reader.boolean("expert_weights_norm", true);
+  experts.balance = 0.001;
+  for (LayerKind& kind : config.layer_kinds) kind.feed_forward = FeedForward::experts;
+}
+
+// Gated delta nets in all layers but every few.
+void read_gguf_delta(const GgufReader& reader, ModelConfig& config) {
+  GatedDeltaShape& delta = config.delta;
+  delta.kernel = reader.required_integer("ssm.conv_kernel", 2, 64);
+  delta.key_dim = reader.required_integer("ssm.state_size", 1, kMaxWidth);
+  delta.key_heads = reader.required_integer("ssm.group_count", 1, kMaxHeads);
+  delta.heads = reader.required_integer("ssm.time_step_rank", 1, kMaxHeads);
+  const int64_t values = reader.required_integer("ssm.inner_size", 1, kMaxHeads * kMaxWidth);
+  NLAC_REQUIRE(values % delta.heads == 0, format_error, "GGUF metadata: ", reader.full("ssm.inner_size"),
+               " is ", values, ", which does not divide among ", delta.heads, " heads");
+  delta.value_dim = values / delta.heads;
+  delta.eps = config.rms_norm_eps;
+  const int64_t interval = reader.integer("full_attention_interval", 1, kMaxLayers).value_or(4);
+  config.layer_kinds.resize(static_cast<size_t>(config.layers));
+  for (size_t l = 0; l < config.layer_kinds.size(); ++l)
+    if ((static_cast<int64_t>(l) + 1) % interval != 0) config.layer_kinds[l].mixer = Mixer::delta;
+}
+
 // What converters leave out, because a family's models all have it.
 void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
   switch (config.family) {
     case Family::qwen2: config.qkv_bias = true; break;
     case Family::qwen3: config.qk_norm = true; break;
-    case Family::qwen3_moe: {
+    case Family::qwen3_moe:
       config.qk_norm = true;
-      ExpertsShape& experts = config.experts;
-      experts.count = reader.required_integer("expert_count", 1, kMaxExperts);
-      experts.per_token = reader.required_integer("expert_used_count", 1, experts.count);
-      experts.intermediate = reader.required_integer("expert_feed_forward_length", 1, kMaxWidth);
-      experts.normalised = reader.boolean("expert_weights_norm", true);
-      experts.balance = 0.001;
-      config.layer_kinds.assign(static_cast<size_t>(config.layers), {.feed_forward = FeedForward::experts});
+      config.layer_kinds.resize(static_cast<size_t>(config.layers));
+      read_gguf_experts(reader, config);
       break;
-    }
+    case Family::qwen3_5:
+    case Family::qwen3_5_moe:
+      config.qk_norm = config.norm_plus_one = config.gated_attention = true;
+      read_gguf_delta(reader, config);
+      if (config.family == Family::qwen3_5) break;
+      read_gguf_experts(reader, config);
+      config.experts.shared = reader.required_integer("expert_shared_feed_forward_length", 1, kMaxWidth);
+      break;
     case Family::gemma3:
       config.qk_norm = config.norm_plus_one = true;
       config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
@@ -227,9 +266,7 @@ void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
                                                                  : config.max_positions);
       break;
     case Family::llama:
-    case Family::mistral:
-    case Family::qwen3_5:
-    case Family::qwen3_5_moe: break;
+    case Family::mistral: break;
   }
 }
 
@@ -265,10 +302,16 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   config.activation = entry->activation;
   config.vocab_size = gguf_vocab_size(reader);
   config.hidden_size = reader.required_integer("embedding_length", 1, kMaxWidth);
-  config.intermediate_size = config.family == Family::qwen3_moe  // its layers may all be experts
-                                 ? reader.integer("feed_forward_length", 1, kMaxWidth).value_or(1)
+  const bool mixture = config.family == Family::qwen3_moe || config.family == Family::qwen3_5_moe;
+  config.intermediate_size = mixture  // its layers may all be experts
+                                 ? reader.integer("feed_forward_length", 1, kMaxWidth)
+                                       .value_or(config.family == Family::qwen3_moe ? 1 : 512)
                                  : reader.required_integer("feed_forward_length", 1, kMaxWidth);
   config.layers = reader.required_integer("block_count", 1, kMaxLayers);
+  if (is_qwen3_5(config)) {  // The last blocks may predict further tokens.
+    const int64_t further = reader.integer("nextn_predict_layers", 0, config.layers - 1).value_or(0);
+    config.layers -= further;
+  }
   config.heads = reader.required_integer("attention.head_count", 1, kMaxHeads);
   config.kv_heads = reader.integer("attention.head_count_kv", 1, kMaxHeads).value_or(config.heads);
   config.max_positions = reader.required_integer("context_length", 1, kMaxPositions);
@@ -283,7 +326,7 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   reader.require_integer("attention.value_length", config.head_dim);
   if (config.family != Family::gemma3 && config.family != Family::olmo3)
     reader.require_integer("attention.sliding_window", 0);
-  if (config.family != Family::qwen3_moe) reader.require_integer("expert_count", 0);
+  if (!mixture) reader.require_integer("expert_count", 0);
   config.rms_norm_eps = reader.required_number("attention.layer_norm_rms_epsilon");
   config.tied_embeddings = !has_output_tensor;
   read_gguf_rope(reader, config);

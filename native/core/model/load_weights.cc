@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -16,7 +17,7 @@
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
-#include "core/model/families.h"
+#include "core/model/gguf_layout.h"
 #include "core/model/weight_names.h"
 #include "core/model/weights.h"
 
@@ -27,24 +28,12 @@ constexpr const char* format_error = "ERR_MODEL_FORMAT";
 
 // --- filling one parameter from a file -----------------------------------------------------------
 
-// The place of row `row` of a rotary projection in a GGUF of the llama architecture. Its converter
-// interleaves the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate
-// neighbours; HF's rotary embedding pairs value i with value i + head_dim / 2.
-struct Interleaved {
-  int64_t head_dim = 0;  // 0: rows lie in order
-  int64_t source(int64_t row) const {
-    if (head_dim == 0) return row;
-    const int64_t within = row % head_dim, half = head_dim / 2;
-    return row - within + within % half * 2 + within / half;
-  }
-};
-
 // Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number
-// of elements.
-void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
+// of elements. `order`: Stored::rows.
+void fill(const TensorEntry& entry, const std::vector<int64_t>& order, at::Tensor out) {
   // A permuted vector is a column: its rows have one value. Block types cannot be read value by
   // value.
-  const bool column = entry.shape.size() == 1 && order.head_dim > 0;
+  const bool column = entry.shape.size() == 1 && !order.empty();
   const int64_t elements = entry.elements();
   std::vector<float> unpacked;
   if (column) {
@@ -53,6 +42,9 @@ void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
   }
   const int64_t width = column ? 1 : entry.shape.back();
   const int64_t rows = elements / width;
+  NLAC_REQUIRE(order.empty() || static_cast<int64_t>(order.size()) == rows, "ERR_INTERNAL", entry.name,
+               ": an order of ", order.size(), " rows for ", rows);
+  const auto source_of = [&](int64_t row) { return order.empty() ? row : order[static_cast<size_t>(row)]; };
   const bool same = (entry.type == StoredType::bf16 && out.scalar_type() == at::kBFloat16) ||
                     (entry.type == StoredType::f32 && out.scalar_type() == at::kFloat);
   const int64_t grain = std::max<int64_t>(1, 65536 / width);
@@ -62,13 +54,13 @@ void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
     auto* bytes = static_cast<uint8_t*>(out.data_ptr());
     at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        std::memcpy(bytes + row * row_bytes, entry.data + order.source(row) * row_bytes, row_bytes);
+        std::memcpy(bytes + row * row_bytes, entry.data + source_of(row) * row_bytes, row_bytes);
       }
     });
     return;
   }
   const auto read = [&](int64_t row, float* to) {
-    const int64_t source = order.source(row);
+    const int64_t source = source_of(row);
     if (column) {
       *to = unpacked[static_cast<size_t>(source)];
     } else {
@@ -171,12 +163,6 @@ void split_experts(const std::vector<SafetensorsFile>& files, const Source& sour
     }
 }
 
-// How a file's tensor differs from the parameter.
-struct Stored {
-  Interleaved order;
-  float shift = 0;  // is added to the parameter
-};
-
 // Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's,
 // `stored` says how the file's tensor differs from the parameter.
 template <typename FileName, typename StoredAs>
@@ -197,16 +183,22 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
     const TensorEntry& entry = *entries[next++];
-    const auto [order, shift] = stored(name);
-    if (view.is_cpu() && shift == 0) {
-      fill(entry, order, view);
+    const Stored form = stored(name);
+    if (view.is_cpu() && !form.changes_values()) {
+      fill(entry, form.rows, view);
       continue;
     }
-    // The shift is removed before rounding: 1 + weight has fewer bits for the weight.
+    // Changes are undone before rounding: 1 + weight has fewer bits for the weight.
     const auto options = view.options().device(at::kCPU);
-    const at::Tensor staged = at::empty(view.sizes(), shift == 0 ? options : options.dtype(at::kFloat));
-    fill(entry, order, staged);
-    if (shift != 0) staged.sub_(shift);
+    at::Tensor staged = at::empty(view.sizes(), form.changes_values() ? options.dtype(at::kFloat) : options);
+    fill(entry, form.rows, staged);
+    if (form.shift != 0) staged.sub_(form.shift);
+    if (form.negative_exponential) {
+      NLAC_REQUIRE(staged.lt(0).all().item<bool>(), format_error, "tensor ", printable(entry.name),
+                   " has values that are not negative");
+      staged = staged.to(at::kDouble).neg_().log_();
+    }
+    if (!form.columns.empty()) staged = staged.index_select(1, at::tensor(form.columns, at::kLong));
     view.copy_(staged);
   }
   return weights;
@@ -303,54 +295,56 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
 
 // --- GGUF ----------------------------------------------------------------------------------------
 
-// GGUF's name of a Hugging Face parameter. A matrix of an expert has the name that `split_gguf_experts`
-// gives it.
-std::string gguf_name(const std::string& name, const NormNames& norms) {
-  static const std::map<std::string, std::string, std::less<>> parts = {
-      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
-      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
-      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-      {"mlp.down_proj", "ffn_down"},       {"mlp.gate", "ffn_gate_inp"},
-  };
-  static const std::map<std::string, std::string, std::less<>> of_experts = {
-      {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}};
-  if (name == "model.embed_tokens.weight") return "token_embd.weight";
-  if (name == "model.norm.weight") return "output_norm.weight";
-  if (name == "lm_head.weight") return "output.weight";
-  constexpr std::string_view prefix = "model.layers.", experts = "mlp.experts.";
-  const size_t layer_end = name.find('.', prefix.size()), part_end = name.rfind('.');
-  const std::string block = "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + ".";
-  const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1), kind = name.substr(part_end);
-  const std::pair<const char*, const char*> named_norms[] = {{norms.before_mixer, "attn_norm"},
-                                                             {norms.after_mixer, "post_attention_norm"},
-                                                             {norms.before_feed_forward, "ffn_norm"},
-                                                             {norms.after_feed_forward, "post_ffw_norm"}};
-  for (const auto& [norm, gguf] : named_norms)
-    if (norm != nullptr && part == norm) return block + gguf + kind;
-  if (part.starts_with(experts)) {
-    const size_t dot = part.rfind('.');
-    const std::string expert = part.substr(experts.size(), dot - experts.size());
-    return block + of_experts.at(part.substr(dot + 1)) + "." + expert + kind;
-  }
-  const auto found = parts.find(part);
-  NLAC_REQUIRE(found != parts.end(), "ERR_INTERNAL", "no GGUF name for ", name);
-  return block + found->second + kind;
-}
-
-// Splits ffn_gate_exps, ffn_up_exps [experts, n, hidden] and ffn_down_exps [experts, hidden, n]. The entries
-// live in `split`.
+// Splits ffn_gate_exps, ffn_up_exps [experts, n, hidden], ffn_down_exps [experts, hidden, n] and
+// ffn_gate_up_exps [experts, 2 n, hidden]. The entries live in `split`.
 void split_gguf_experts(const GgufFile& file, Source& source, int64_t count, std::list<TensorEntry>& split) {
   constexpr std::string_view ending = "_exps.weight";
   for (const TensorEntry& entry : file.tensors) {
     if (!entry.name.ends_with(ending)) continue;
     const std::string stack = entry.name.substr(0, entry.name.size() - std::string_view(".weight").size());
+    const size_t fused = stack.rfind("ffn_gate_up_exps");
     split_stack(
-        entry, source, count, 1,
-        [&](int64_t expert, int64_t) { return stack + "." + std::to_string(expert) + ".weight"; }, split);
+        entry, source, count, fused == std::string::npos ? 1 : 2,
+        [&](int64_t expert, int64_t part) {
+          const std::string of = fused == std::string::npos
+                                     ? stack
+                                     : stack.substr(0, fused) + (part == 0 ? "ffn_gate_exps" : "ffn_up_exps");
+          return of + "." + std::to_string(expert) + ".weight";
+        },
+        split);
     source.drop(entry.name);
   }
   for (const TensorEntry& entry : split) source.add(entry);
+}
+
+// Restores dimensions of size 1 that files lack: of a convolution [channels, 1, kernel] and of a shared
+// expert's gate [1, hidden]. The entries live in `restored`.
+void restore_dimensions(const GgufFile& file, Source& source, std::list<TensorEntry>& restored) {
+  for (const TensorEntry& entry : file.tensors) {
+    const bool convolution = entry.name.ends_with(".ssm_conv1d.weight") && entry.shape.size() == 2;
+    const bool gate = entry.name.ends_with(".ffn_gate_inp_shexp.weight") && entry.shape.size() == 1;
+    if (!convolution && !gate) continue;
+    TensorEntry& made = restored.emplace_back(entry);
+    made.shape.insert(made.shape.end() - 1, 1);
+    source.drop(entry.name);
+    source.add(made);
+  }
+}
+
+// Drops the blocks behind the model's layers, which predict further tokens. Returns the number of tensors.
+int64_t drop_further_blocks(const GgufFile& file, Source& source, int64_t layers) {
+  int64_t dropped = 0;
+  for (const TensorEntry& entry : file.tensors) {
+    constexpr std::string_view prefix = "blk.";
+    if (!entry.name.starts_with(prefix)) continue;
+    int64_t block = 0;
+    const char* const begin = entry.name.data() + prefix.size();
+    const auto read = std::from_chars(begin, entry.name.data() + entry.name.size(), block);
+    if (read.ec != std::errc() || block < layers) continue;
+    source.drop(entry.name);
+    ++dropped;
+  }
+  return dropped;
 }
 
 // The converter writes llama3's rotary scaling as one divisor per frequency, not as its four
@@ -402,21 +396,16 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
     source.drop("rope_freqs.weight");
   }
 
-  std::list<TensorEntry> experts;
-  if (config.experts.count > 0) split_gguf_experts(file, source, config.experts.count, experts);
-
-  const FamilyEntry& family = entry_of(config.family);
-  const bool interleaves = config.family == Family::llama || config.family == Family::smollm3 ||
-                           config.family == Family::ministral3;
-  const auto stored = [&](const std::string& name) {
-    const bool rotary =
-        name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
-    return Stored{.order = {rotary && interleaves ? config.head_dim : 0},
-                  .shift = config.norm_plus_one && name.ends_with("norm.weight") ? 1.0f : 0.0f};
-  };
+  std::list<TensorEntry> split, restored;
+  if (config.experts.count > 0) split_gguf_experts(file, source, config.experts.count, split);
+  if (config.delta.heads > 0) {
+    restore_dimensions(file, source, restored);
+    model.skipped = drop_further_blocks(file, source, config.layers);
+  }
   model.weights = read_weights(
       config, source, dtype, device, Heads::none,
-      [&](const std::string& name) { return gguf_name(name, family.norms); }, stored);
+      [&](const std::string& name) { return gguf_name(name, config); },
+      [&](const std::string& name) { return gguf_form(name, config); });
   return model;
 }
 

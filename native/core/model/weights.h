@@ -75,8 +75,8 @@ struct LoadedModel {
   int64_t skipped = 0;  // tensors of other parts, like a vision tower, that were not loaded
 };
 
-// Loads an HF directory (config.json + safetensors) or a .gguf file. Interleaved q/k rows of GGUF's
-// llama architecture are converted to HF order. Every expected tensor must exist with its shape;
+// Loads an HF directory (config.json + safetensors) or a .gguf file, whose rows, columns and values are
+// converted to HF's (gguf_layout.h). Every expected tensor must exist with its shape;
 // unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
 // lm_head.weight), heads that are not requested, and all but the text part of a model of text and
 // images. Requested `heads` that the directory lacks are

@@ -41,3 +41,45 @@ TEST_CASE("GGUF metadata of families with windows and experts") {
   CHECK_REFUSED(ModelConfig::from_gguf(with(experts, "qwen3moe.expert_used_count", uint64_t{5}), true),
                 "ERR_MODEL_FORMAT", "expert_used_count");
 }
+
+TEST_CASE("GGUF metadata of Qwen 3.5: layers, sizes, and what is refused") {
+  const auto metadata = [](const std::string& a) {
+    GgufMetadata base = gguf(a);
+    for (const auto& [key, value] : {std::pair{"block_count", 5},
+                                     {"nextn_predict_layers", 1},
+                                     {"ssm.conv_kernel", 4},
+                                     {"ssm.state_size", 8},
+                                     {"ssm.group_count", 2},
+                                     {"ssm.time_step_rank", 6},
+                                     {"ssm.inner_size", 30}})
+      base[a + "." + key] = static_cast<uint64_t>(value);
+    return base;
+  };
+  const GgufMetadata dense = metadata("qwen35");
+  const ModelConfig config = ModelConfig::from_gguf(dense, true);
+  CHECK(config.layers == 4);  // the last block predicts further tokens
+  for (int64_t l = 0; l < 4; ++l) CHECK(config.kind(l).mixer == (l == 3 ? Mixer::attention : Mixer::delta));
+  CHECK(config.delta == GatedDeltaShape{2, 6, 8, 5, 4, 1e-5});
+  CHECK(config.rope.dimensions == config.head_dim / 4);
+  CHECK(config.gated_attention);
+  const auto refused = [&](const GgufMetadata& base, const std::string& key, uint64_t value) {
+    CAPTURE(key);
+    CHECK_REFUSED(ModelConfig::from_gguf(with(base, key, value), true), "ERR_MODEL_FORMAT", key);
+  };
+  refused(dense, "qwen35.nextn_predict_layers", 5);  // no layer is left
+  refused(dense, "qwen35.ssm.inner_size", 31);
+  refused(dense, "qwen35.ssm.group_count", 0);
+  refused(dense, "qwen35.ssm.conv_kernel", 1);
+  refused(dense, "qwen35.rope.dimension_count", 10);  // of 8
+  refused(dense, "qwen35.expert_count", 4);
+
+  GgufMetadata mixture = metadata("qwen35moe");
+  CHECK_REFUSED(ModelConfig::from_gguf(mixture, true), "ERR_MODEL_FORMAT", "expert_count");
+  for (const auto& [key, value] :
+       {std::pair{"expert_count", 4}, {"expert_used_count", 2}, {"expert_feed_forward_length", 12}})
+    mixture[std::string("qwen35moe.") + key] = static_cast<uint64_t>(value);
+  CHECK_REFUSED(ModelConfig::from_gguf(mixture, true), "ERR_MODEL_FORMAT",
+                "expert_shared_feed_forward_length");
+  mixture["qwen35moe.expert_shared_feed_forward_length"] = uint64_t{20};
+  CHECK(ModelConfig::from_gguf(mixture, true).experts == ExpertsShape{4, 2, 12, true, 0.001, 20});
+}

@@ -1,5 +1,6 @@
 #include "core/model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -87,7 +88,8 @@ TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
 }
 
 TEST_CASE("a GGUF of a newer family loads to the same configuration and values") {
-  for (const std::string name : {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3"}) {
+  for (const std::string name :
+       {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3", "qwen3_5", "qwen3_5_moe"}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
       const LoadedModel a = load(name, dtype), b = load(name + ".gguf", dtype);
@@ -96,6 +98,21 @@ TEST_CASE("a GGUF of a newer family loads to the same configuration and values")
       CHECK(a.config == b.config);
     }
   }
+}
+
+TEST_CASE("a GGUF whose decays of a gated delta net are not negative is refused") {
+  const std::string path = fixture("io/qwen3_5.gguf");
+  Bytes bytes = read_bytes(path);
+  const GgufFile file = open_gguf(path);
+  const auto entry = std::find_if(file.tensors.begin(), file.tensors.end(),
+                                  [](const TensorEntry& one) { return one.name == "blk.0.ssm_a"; });
+  REQUIRE(entry != file.tensors.end());
+  const auto at = std::search(bytes.begin(), bytes.end(), entry->data, entry->data + entry->bytes);
+  REQUIRE(at != bytes.end());
+  *(at + 3) &= 0x7F;  // the sign of the first value
+  const Scratch scratch;
+  write_text(scratch / "model.gguf", std::string(bytes.begin(), bytes.end()));
+  CHECK_REFUSED(load_model(scratch / "model.gguf", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "blk.0.ssm_a");
 }
 
 TEST_CASE("a stack of more experts than the configuration has is refused") {

@@ -1,8 +1,9 @@
-// Generation with a recurrent model (test/fixtures/models/qwen3_5): every text is compared with the
+// Generation with recurrent models (test/fixtures/models/qwen3_5, qwen3_5_moe): every text is compared with the
 // same text alone, computed token by token without an engine, to the last bit.
 #include <doctest/doctest.h>
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "test/core/generate/engine_examples.h"
@@ -16,8 +17,8 @@ struct Recurrent {
   LoadedModel loaded;
   Decoder decoder;
   std::map<std::vector<int64_t>, GenerateResult> known;
-  explicit Recurrent(at::ScalarType dtype = at::kFloat)
-      : loaded(load_model(nlac::test::fixture("models/qwen3_5"), dtype, at::kCPU)), decoder(widened()) {}
+  explicit Recurrent(at::ScalarType dtype = at::kFloat, const std::string& name = "qwen3_5")
+      : loaded(load_model(nlac::test::fixture("models/" + name), dtype, at::kCPU)), decoder(widened()) {}
 
   ModelConfig widened() {
     loaded.config.max_positions = 512;
@@ -74,8 +75,12 @@ GenerateRequest ask(std::vector<int64_t> tokens, int64_t max_new = 6) {
 }  // namespace
 
 TEST_CASE("texts of a recurrent model have the same bits alone and in a batch") {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    Recurrent model(dtype);
+  for (const auto& [dtype, name] : {std::pair{at::kFloat, "qwen3_5"},
+                                    {at::kBFloat16, "qwen3_5"},
+                                    {at::kFloat, "qwen3_5_moe"},
+                                    {at::kBFloat16, "qwen3_5_moe"}}) {
+    CAPTURE(name);
+    Recurrent model(dtype, name);
     const std::vector<int64_t> prefix = random_ids(100, 1);
     std::vector<GenerateRequest> requests;
     for (const int64_t more : {1, 7, 40, 16})

@@ -36,10 +36,6 @@ std::vector<int64_t> tiled(const GatedDeltaShape& shape, int64_t width, int64_t 
   return order;
 }
 
-bool is_qwen3_5(const ModelConfig& config) {
-  return config.family == Family::qwen3_5 || config.family == Family::qwen3_5_moe;
-}
-
 }  // namespace
 
 std::string gguf_name(const std::string& name, const ModelConfig& config) {
@@ -83,7 +79,7 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
   const std::pair<const char*, const char*> named_norms[] = {
       {norms.before_mixer, "attn_norm"},
       {norms.after_mixer, "post_attention_norm"},
-      {norms.before_feed_forward, is_qwen3_5(config) ? "post_attention_norm" : "ffn_norm"},
+      {norms.before_feed_forward, config.delta.heads > 0 ? "post_attention_norm" : "ffn_norm"},
       {norms.after_feed_forward, "post_ffw_norm"}};
   for (const auto& [norm, gguf] : named_norms)
     if (norm != nullptr && part == norm) return block + gguf + kind;

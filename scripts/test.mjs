@@ -2,10 +2,10 @@
 // `npm test`: installs libtorch, builds the addon and the C++ tests, runs all tests and checks, and
 // prints a summary. `--ts` and `--native` run one half. `--ci` also checks licences and known
 // vulnerabilities of dependencies, builds the documentation site, checks the format of native/ and
-// the workflows, runs the numeric tests under every instruction set of the processor, trains the
-// quickstart with two seeds, installs the package with npm and pnpm, compiles every CUDA kernel,
-// links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
-// UndefinedBehaviorSanitizer, and ThreadSanitizer.
+// the workflows, compares cmake-js with the build, runs the numeric tests under every instruction
+// set of the processor, trains the quickstart with two seeds, installs the package with npm and
+// pnpm, compiles every CUDA kernel, links the CUDA addon, and runs the torch-free tests under
+// AddressSanitizer and UndefinedBehaviorSanitizer, and ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
@@ -281,6 +281,7 @@ const built =
     buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
   ));
 if (built) await check("binding", () => mustRun(process.execPath, ["scripts/check-binding.mjs"]));
+if (built && ci) await check("cmake-js", () => mustRun(process.execPath, ["scripts/check-cmake-js.mjs"]));
 // Tests of parity with other implementations need the default model; otherwise they are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));

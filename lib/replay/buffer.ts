@@ -34,8 +34,11 @@ export const replaySample = z.strictObject({
 
 export type ReplaySample = z.infer<typeof replaySample>;
 
-/** Minimum priority: a drawn transition without a loss or target now may have one later. */
-const minPriority = 1e-6;
+/**
+ * Minimum priority: a drawn transition without a loss or target now may have one later. Raised to
+ * the exponent it is at most 1e-3, since a small exponent would make any fixed value nearly 1.
+ */
+const minPriority = (exponent: number) => Math.min(1e-6, Math.max(10 ** (-3 / exponent), 1e-37));
 
 /** Priority of a new transition if no other has one. */
 const firstPriority = 1;
@@ -47,10 +50,12 @@ export class ReplayBuffer {
   readonly capacity: number;
   readonly #transitions: Transition[] = [];
   readonly #sampler: PrioritizedSampler;
+  readonly #minPriority: number;
   #added = 0;
 
   constructor({ capacity, priorityExponent, importanceExponent, seed }: ReplayBufferOptions) {
     this.capacity = capacity;
+    this.#minPriority = minPriority(priorityExponent);
     this.#sampler = new PrioritizedSampler({
       capacity,
       alpha: priorityExponent,
@@ -106,7 +111,7 @@ export class ReplayBuffer {
    * for a priority that is NaN, infinite or negative.
    */
   setPriority(index: number, priority: number): void {
-    const least = priority >= 0 ? Math.max(priority, minPriority) : priority;
+    const least = priority >= 0 ? Math.max(priority, this.#minPriority) : priority;
     this.#sampler.set(Int32Array.of(index), Float32Array.of(least));
   }
 

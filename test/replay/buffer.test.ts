@@ -105,6 +105,13 @@ test("a loss of 0 leaves a transition a chance to be drawn, and an invalid loss 
   }
 });
 
+test.each([0.1, 0.5, 1])("a loss of 0 makes a transition rare, α = %f", (priorityExponent) => {
+  const buffer = filled(4, { priorityExponent });
+  buffer.setPriority(0, 0);
+  const drawn = buffer.sample(10_000).indices.filter((index) => index === 0).length;
+  expect(drawn / 10_000).toBeLessThan(1e-3);
+});
+
 describe("metrics of a draw", () => {
   test("by hand", () => {
     const buffer = filled(4);

@@ -17,6 +17,7 @@ import { parseArgs } from "node:util";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const folder = join(root, "scripts/torture");
+const terminal = process.stderr.isTTY;
 
 /** Names of the campaigns, sorted. */
 export function campaignNames() {
@@ -58,13 +59,14 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
 /** Shows the totals, and prints the first failures of a campaign at once. */
 function progress({ name, runs, failures }, failure, seed) {
   if (failure !== undefined && failures.length <= 20) {
-    process.stderr.write("\r\u001b[K");
+    if (terminal) process.stderr.write("\r\u001b[K");
     console.log(
       `${name} failed in run ${failure.number}. ` +
         `Repeat: npm run torture -- ${name} --seed ${seed} --only ${failure.number}\n` +
         `  ${String(failure.message).replaceAll("\n", "\n  ")}`,
     );
   }
+  if (!terminal) return;
   const failed = failures.length > 0 ? `, ${failures.length} failed` : "";
   process.stderr.write(`\r${name}: ${runs} runs${failed}\u001b[K`);
 }
@@ -125,7 +127,7 @@ async function main() {
   for (const name of positionals.length > 0 ? positionals : known) {
     const onReport = (total, failure) => progress(total, failure, seed);
     results.push(await runCampaign(name, { ...options, onReport }));
-    process.stderr.write("\n");
+    if (terminal) process.stderr.write("\n");
   }
   const git = spawnSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" });
   const commit = git.status === 0 && existsSync(join(root, ".git")) ? git.stdout.trim() : "";

@@ -26,15 +26,18 @@ test.skipIf(!built)("every campaign describes itself", async () => {
   const { stdout, status } = await torture("--list");
   expect(status).toBe(0);
   for (const name of [
+    "control-tokens",
     "crashes",
     "environments",
     "faults",
     "flips",
     "kills",
     "mcp",
+    "models",
     "numbers",
     "properties",
     "served",
+    "server",
   ])
     expect(stdout).toMatch(new RegExp(`^${name} +\\S`, "m"));
 });
@@ -52,14 +55,17 @@ test("an unknown campaign is refused", async () => {
 
 describe.skipIf(!built)("a short form of", () => {
   test.each([
+    ["control-tokens", 20],
     ["crashes", 2],
     ["environments", 4],
     ["faults", 1],
     ["flips", 60],
     ["kills", 2],
     ["mcp", 20],
+    ["models", 8],
     ["numbers", 7],
     ["served", 1],
+    ["server", 8],
   ])(
     "%s fails nowhere",
     async (name, runs) => {

@@ -195,7 +195,8 @@ const faults = {
       random.pick(rules);
   },
   vocabulary(model, random) {
-    const { vocab } = model.tokenizer.model;
+    const vocab = model.tokenizer.model?.vocab;
+    if (vocab === undefined) return; // another fault has replaced the model
     for (let i = random.below(4); i >= 0; i--) {
       const name = random.pick([
         "",
@@ -219,6 +220,7 @@ const faults = {
   },
   merges(model, random) {
     const { model: bpe } = model.tokenizer;
+    if (bpe?.vocab === undefined) return; // another fault has replaced the model
     bpe.vocab.aa = 258;
     const list = [
       ["a", "a"],

@@ -1,6 +1,6 @@
 /**
- * Guard rails of a served run: metrics of the latest episodes, compared with those of the kept
- * versions. If one has fallen too far, the weights go back to the best version.
+ * Guard rails of a served run: metrics of the latest episodes, compared with those of the stored
+ * versions. If a metric has fallen too far, the weights of the best version are restored.
  */
 
 import { z } from "zod";

@@ -1,6 +1,6 @@
 /**
- * Success on held-out episodes, those of the split "test": nothing trains on them. After a fixed
- * number of them a measurement, a row of metrics, is complete.
+ * Measures success on held-out episodes (the split "test"), which are never trained on. Each time a
+ * fixed number of them is complete, it gives a row of metrics.
  */
 
 import { z } from "zod";

@@ -1,4 +1,4 @@
-/** Kept versions that clients request by name. Each is a second model in memory. */
+/** Stored versions that clients request by name. Each is a second model in memory. */
 
 import type { Learner } from "../learner/learner.ts";
 import type { Admission } from "../serve/conversation-cache.ts";

@@ -78,7 +78,7 @@ export interface ServeAndTrainOptions extends Served {
   maxIdleMs?: number;
   /** Recorded episodes and corrections are deleted at this age. Default: never. */
   keepMs?: number;
-  /** When the weights go back to an earlier version. */
+  /** When an earlier version of the weights is restored. */
   guard?: z.input<typeof guardConfig>;
   /** How corrections are imitated. */
   corrections?: z.input<typeof correctionsConfig>;
@@ -343,15 +343,18 @@ async function closeAll(closers: (() => unknown)[]): Promise<void> {
 function requireServable(recipe: Recipe): Recipe {
   const { algorithm, config } = recipe;
   if (algorithm !== "nlac" && algorithm !== "rft" && algorithm !== "grpo")
-    throw new NlacError("ERR_CONFIG", `Served episodes train NLAC, RFT or GRPO, not ${algorithm}.`);
+    throw new NlacError("ERR_CONFIG", `nlac serve --train supports NLAC, RFT and GRPO, not ${algorithm}.`);
   if (config.episodesPerIteration === 0)
     throw new NlacError("ERR_CONFIG", "config.episodesPerIteration: a served run needs 1 or more.");
   if ("recorded" in config && config.recorded.length > 0)
-    throw new NlacError("ERR_CONFIG", "config.recorded: a served run has its own recording; leave this out.");
+    throw new NlacError(
+      "ERR_CONFIG",
+      "config.recorded: a served run records its own episodes; leave this field out.",
+    );
   if (recipe.rollouts !== undefined)
     throw new NlacError(
       "ERR_CONFIG",
-      "rollouts: the episodes of a served run are its clients'; leave this out.",
+      "rollouts: clients play the episodes of a served run; leave this field out.",
     );
   config.iterations = endless;
   config.environmentSteps = 0;

@@ -108,7 +108,7 @@ export class Trainer {
   }
 
   #goBack(version: Version, reason: string): void {
-    this.#options.log(`back to version ${version.name}: ${reason}`);
+    this.#options.log(`restored version ${version.name}: ${reason}`);
     this.#rollBackTo = version;
     // The checkpoint that is saved before must not replace this one.
     this.#run.spared = [version.checkpoint];
@@ -252,6 +252,6 @@ export class Trainer {
 export function versionIn(state: Record<string, unknown>): string {
   const parsed = savedServed.safeParse(state);
   if (!parsed.success)
-    throw new NlacError("ERR_CHECKPOINT", "The checkpoint is not one of nlac serve --train.");
+    throw new NlacError("ERR_CHECKPOINT", "The checkpoint was not made by nlac serve --train.");
   return `${parsed.data.served.start}.${parsed.data.served.changes}`;
 }

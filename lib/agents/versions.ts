@@ -1,4 +1,4 @@
-/** The kept versions of a served run: its checkpoints, each with its name and measurements. */
+/** The stored versions of a served run: its checkpoints, each with its name and measurements. */
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";

@@ -114,7 +114,7 @@ export const grpoConfig = z
     /** How advantages are computed from a group's rewards; see above. Default "std": GRPO's. */
     advantage: z.enum(advantageKinds).default("std"),
     /**
-     * What an advantage is for: the whole "episode", each "turn" by its return, or "turn-batch",
+     * What has an advantage: the whole "episode", each "turn" by its return, or "turn-batch",
      * the latter normalized over the iteration; see above. Default "episode": GRPO's.
      */
     credit: z.enum(["episode", "turn", "turn-batch"]).default("episode"),

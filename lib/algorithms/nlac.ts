@@ -94,8 +94,8 @@ const fields = z.strictObject({
   batchSize: count.default(1),
   /**
    * Updates whose completions are generated together, which keeps a GPU busy if batches are small.
-   * Those of update i of such a group come from a θ and θ̄ that are i updates old, and its
-   * transitions are drawn by priorities as old. Default and paper: 1.
+   * The transitions of update i of such a group are drawn, and its completions generated, i updates
+   * earlier: by older priorities, θ and θ̄. Default and paper: 1.
    */
   updatesAhead: count.default(1),
   /**
@@ -110,7 +110,10 @@ const fields = z.strictObject({
    * 0.005.
    */
   targetRate: z.number().min(0).max(1).default(0.005),
-  /** Updates per move of θ̄; with a rate of 1, the lifetime of a copy of θ. Default and paper: 1. */
+  /**
+   * Updates between two changes of θ̄; with a rate of 1, θ̄ is a copy of θ that is fixed in between.
+   * Default and paper: 1.
+   */
   targetEvery: count.default(1),
   /** Capacity of the replay buffer, in transitions. Default 100,000. Paper: not given. */
   replayCapacity: count.max(2 ** 27).default(100_000),

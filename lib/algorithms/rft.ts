@@ -148,7 +148,10 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
   const tasks = await requireTasks(environment, "train");
   if (config.imitate !== "successes") requireHindsight(environment);
   if (config.restart && (model.keepReference === undefined || model.restoreReference === undefined))
-    throw new NlacError("ERR_CONFIG", "restart: this model keeps no reference to start from.");
+    throw new NlacError(
+      "ERR_CONFIG",
+      "restart: this model has no reference, a copy of its initial weights, to start from.",
+    );
   const successes = new Successes(config, (trajectory) => imitable(model, environment, config, trajectory));
   const state = await restore(run, successes);
   const training: Training<Task> = { model, environment, tasks, successes, state, config, run };

@@ -1,7 +1,7 @@
 /**
- * What differs between Linux and macOS: names of files, and facts that Linux has in /proc and macOS
- * prints by programs. WSL2 is Linux. Functions take the platform as a parameter, so that the code
- * for each platform is tested on every system.
+ * The differences between Linux and macOS: names of files, and facts that are read from /proc on
+ * Linux and from the output of programs on macOS. WSL2 is Linux. Functions take the platform as a
+ * parameter, so that the code for each platform is tested on every system.
  */
 
 import { spawnSync } from "node:child_process";

@@ -38,11 +38,11 @@ export function registerBench(program: Command): void {
     .option("--device <device>", "cpu, cuda or cuda:N", "cpu")
     .option("--peers", "also measure the other libraries and the machine's limits (see scripts/peers.sh)")
     .option("--python <path>", "with --peers: the Python interpreter in which they are installed")
-    .option("--skip <text...>", "with --peers: not the libraries whose row contains one of these texts")
+    .option("--skip <text...>", "with --peers: leave out libraries whose row contains one of these texts")
     .option("--threads <number>", "threads for every library (default: the cores)", wholeNumber(1))
     .option("--trials <number>", "processes per row (default: 3; soak and --quick: 1)", wholeNumber(1))
     .option("--only <text>", "only cases whose name contains this text")
-    .option("--quick", "small shapes and few calls: a check that it works, not a measurement")
+    .option("--quick", "small shapes and few calls: checks that it works, measures nothing")
     .option("--json", "print the report as JSON instead of tables")
     .option("--out <directory>", "directory for the report (JSON and SVG)")
     .addHelpText(

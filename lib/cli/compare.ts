@@ -41,8 +41,11 @@ interface CompareFlags {
 export function registerCompare(program: Command): void {
   program
     .command("compare")
-    .description("train methods × seeds for equal environment steps, and plot the results")
-    .argument("<comparison>", "name (errands) or file of a comparison, or the directory of a started one")
+    .description("train each method with each seed for equal environment steps, and plot the results")
+    .argument(
+      "<comparison>",
+      "name (such as errands) or file of a comparison, or the directory of a started one",
+    )
     .option("--set <field=value>", "change a field of the comparison; may be repeated", collect, [])
     .option("--out <directory>", "directory for runs and report (default: runs/compare-<comparison>)")
     .option("--copy-to <directory>", "do not train; copy the finished runs, without texts and weights")
@@ -50,7 +53,7 @@ export function registerCompare(program: Command): void {
     .option("--report", "do not train; report on the runs as they are")
     .option("--only <methods>", "train these methods only: nlac,rft", listed)
     .option("--seeds <numbers>", "train these seeds only: 0,1", seeds)
-    .option("--jobs <number>", "runs at a time; they share the threads", wholeNumber(1), 1)
+    .option("--jobs <number>", "number of runs at a time; they share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
       "x axis of curves.svg: environment-steps, generated-tokens or gradient-tokens; index.html has all three",

@@ -24,12 +24,17 @@ export function registerDash(program: Command): void {
     .command("dash")
     .description("show runs in a browser, live while they train: curves, transcripts, critiques")
     .argument("[runs...]", "run directories, or directories of runs (default: runs)")
-    .option("--port <number>", "0 takes a free one", wholeNumber(0), 0)
+    .option("--port <number>", "port to listen on; 0 selects a free one", wholeNumber(0), 0)
     .option("--export <directory>", "write one self-contained page, index.html, and exit")
-    .option("--episodes <number>", "with --export: maximum episodes per run, the newest", wholeNumber(0), 500)
+    .option(
+      "--episodes <number>",
+      "with --export: maximum episodes per run, the newest first",
+      wholeNumber(0),
+      500,
+    )
     .option(
       "--samples <number>",
-      "with --export: maximum training samples per run, half of them those of highest L1",
+      "with --export: maximum training samples per run, half of them those with the highest L1",
       wholeNumber(0),
       500,
     )
@@ -42,10 +47,10 @@ Examples:
   nlac dash runs/quickstart-20260101-120000 --port 8123
   nlac dash runs/mine --export page
 
-The link that it prints has a token: without it, nobody can read the runs, and
-only this machine can connect. From elsewhere, forward the port:
+The link that it prints has a token: without it, nobody can read the runs. Only
+this machine can connect. To use another machine, forward the port:
   ssh -L 8123:127.0.0.1:8123 machine
-The page shows transcripts: check an exported one before you share it.`,
+The page contains transcripts: check an exported page before you share it.`,
     )
     .action(dash);
 }

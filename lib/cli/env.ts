@@ -23,7 +23,12 @@ export function registerEnv(program: Command): void {
     .option("--options <json>", "the environment's options", jsonObject)
     .option("--tasks <number>", "tasks to play in each split", wholeNumber(1), 3)
     .option("--seed <number>", "seed of the episodes and of the scripted agent", wholeNumber(0), 0)
-    .option("--timeout <ms>", "timeout for the environment, in milliseconds", wholeNumber(1), 30_000)
+    .option(
+      "--timeout <ms>",
+      "timeout for a reply of the environment, in milliseconds",
+      wholeNumber(1),
+      30_000,
+    )
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",

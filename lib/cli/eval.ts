@@ -60,16 +60,21 @@ export function registerEval(program: Command): void {
     )
     .option(
       "--constrain-actions",
-      "for the action format tool: restrict actions to valid calls by the tools' schemas",
+      "for the action format tool: allow only calls that match the tools' schemas",
     )
     .option(
       "--step-timeout <ms>",
-      "timeout for the environment, in milliseconds (default: none)",
+      "timeout for a reply of the environment, in milliseconds (default: none)",
       wholeNumber(1),
     )
-    .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
-    .option("--floor", `also play ${doNothing} on the tasks (default: unless that calls a service)`)
-    .option("--no-floor", "do not play it")
+    .option(
+      "--weights <which>",
+      "weights that play: online, or target (the EMA)",
+      oneOf("online", "target"),
+      "online" as const,
+    )
+    .option("--floor", `also play ${doNothing} on the tasks (default: if that calls no service)`)
+    .option("--no-floor", `do not play ${doNothing}`)
     .option("--record <file>", "write every finished episode to a new file, with all texts and token ids")
     .option("--resume", "with --record: continue the file of a stopped evaluation")
     .option("--report <file>", "write a page that shows figures and episodes (.html)")
@@ -78,13 +83,17 @@ export function registerEval(program: Command): void {
       "for a service: send no more requests after this many tokens",
       wholeNumber(1),
     )
-    .option("--budget-cost <dollars>", "for a service: the same in US dollars; needs --price", numberFrom(0))
+    .option(
+      "--budget-cost <dollars>",
+      "for a service: send no more requests after this cost in US dollars; needs --price",
+      numberFrom(0),
+    )
     .option(
       "--price <prompt,completion>",
       "for a service: US dollars per million tokens, as in 0.4,1.6",
       price,
     )
-    .option("--reward-model <run>", "choose each action by the reward model of this run of hope")
+    .option("--reward-model <run>", "choose each action with the reward model of this HOPE run")
     .option("--best-of <number>", "with --reward-model: actions to choose from (default: 15)", wholeNumber(1))
     .option("--critic <file>", "do not play: compute the critic's training loss L1 on recorded episodes")
     .option("--diagnose", "also measure how much critic and refiner help, on the episodes played")
@@ -96,7 +105,7 @@ export function registerEval(program: Command): void {
     )
     .option(
       "--branches <number>",
-      "with --diagnose: episodes to play on from each refined action",
+      "with --diagnose: episodes to continue from each refined action",
       wholeNumber(0),
       1,
     )
@@ -104,16 +113,16 @@ export function registerEval(program: Command): void {
     .addHelpText(
       "after",
       `
-Tasks are taken in random order (--seed) and distributed evenly over the
-episodes. The 95 % intervals are for new tasks of the same kind. More --trials
-narrow them only as far as outcomes of the same task differ: greedy actions
-(--temperature 0) in a scripted environment always give the same outcome. With
-several trials, pass^k is the probability to succeed k times out of k.
+Tasks are played in random order (--seed), each about equally often. The 95 %
+intervals are for new tasks of the same kind. More --trials make them narrower
+only if outcomes of the same task differ: greedy actions (--temperature 0) in a
+scripted environment always give the same outcome. With several trials, pass^k
+is the probability of succeeding in all of k trials on a task.
 
 A service is OpenAI's API or a compatible one: $OPENAI_BASE_URL is its address,
 $OPENAI_API_KEY its key. It gets at most --concurrency requests at a time. When
 the budget is spent, the evaluation ends as with Ctrl-C; requests in progress
-may exceed it.
+may exceed the budget.
 
 Ctrl-C ends the evaluation, and finished episodes count. With --record, run the
 same command with --resume to continue; episodes that ended in an error are

@@ -25,9 +25,14 @@ export function registerGenerate(program: Command): void {
   )
     .option("--system <text>", "a system message")
     .option("--max-new-tokens <number>", "maximum length of the reply in tokens", wholeNumber(1), 256)
-    .option("--temperature <number>", "0 is greedy", numberFrom(0), 0.7)
+    .option("--temperature <number>", "sampling temperature; 0 is greedy", numberFrom(0), 0.7)
     .option("--top-p <number>", "probability mass for nucleus sampling", numberFrom(0), 1)
-    .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
+    .option(
+      "--weights <which>",
+      "weights that generate: online, or target (the EMA)",
+      oneOf("online", "target"),
+      "online" as const,
+    )
     .option("--json", "print text, tokens and log probabilities as JSON")
     .addHelpText(
       "after",

@@ -25,17 +25,18 @@ export function registerLabel(program: Command): void {
     .option("--discount <number>", "discount of rewards per turn (default: the run's, else 1)", numberFrom(0))
     .option(
       "--scaling <how>",
-      "scale returns to [0, 1] by the reward range, or by what was observed (default: the run's, else range)",
+      "scale returns to [0, 1] by the reward range or the observed range (default: the run's, else range)",
       oneOf("range", "observed"),
     )
-    .option("--no-prefixes", "count a branch only from its own action on")
+    .option("--no-prefixes", "count the return of a branch only for its own actions, not for those before it")
     .addHelpText(
       "after",
       `
-One line per state and action: the first episode that took the action there and
-its turn, both texts, "value" (the mean return of all episodes that took it),
-"label" (the same, scaled to [0, 1]), "count" (their number) and "branched"
-(whether only branches took it). These are the targets of HOPE's reward model.
+A line has a state and an action: the first episode that took the action in the
+state, its turn, both texts, "value" (the mean return of all episodes that took
+the action), "label" (the value scaled to [0, 1]), "count" (the number of these
+episodes) and "branched" (whether only branches took the action). The labels are
+the targets of HOPE's reward model.
 
 Example:
   nlac label runs/hope-errands > labels.jsonl`,

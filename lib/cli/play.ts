@@ -56,7 +56,7 @@ export function registerPlay(program: Command): void {
     .option("--task <id>", "the task's id (default: a random task by --seed)")
     .option(
       "--oracle",
-      "you answer: think of something, reply to each question, end with an empty line or Ctrl-D",
+      "you answer the model: think of something, reply to each question; an empty line or Ctrl-D ends",
     )
     .option("--temperature <number>", "for actions; 0 is greedy", numberFrom(0), 0.7)
     .option(

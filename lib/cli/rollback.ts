@@ -9,18 +9,18 @@ export function registerRollback(program: Command): void {
     .command("rollback")
     .description("continue a run of nlac serve --train from an earlier version")
     .argument("<run>", "a run directory")
-    .argument("[version]", "a version of nlac versions (default: the second newest)")
+    .argument("[version]", "a version that nlac versions lists (default: the second newest)")
     .addHelpText(
       "after",
       `
 Examples:
   nlac rollback runs/live 1.96
 
-The server must be stopped; a running one is rolled back by a request:
+The server must be stopped. To roll back a running server, send a request:
   curl -X POST http://127.0.0.1:8000/v1/versions/1.96/rollback
 
-Later checkpoints are renamed to N.aside. Episodes after the version are trained
-on again.`,
+Later checkpoints are renamed to N.aside. The run is trained again on the
+episodes after the version.`,
     )
     .action((run: string, version: string | undefined) => {
       const { name, checkpoint } = rollBackVersion(resolve(run), version);

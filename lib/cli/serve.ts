@@ -50,45 +50,53 @@ export function registerServe(program: Command): void {
   )
     .option("--name <name>", "the model's name in the API (default: the last part of <run|model>)")
     .option("--host <address>", "address to listen on; other machines need a token", "127.0.0.1")
-    .option("--port <number>", "0 takes a free one", wholeNumber(0), 8000)
+    .option("--port <number>", "port to listen on; 0 selects a free one", wholeNumber(0), 8000)
     .option("--token <text>", "API key that clients must send (default: $NLAC_SERVE_TOKEN)")
     .option("--tokens <file>", "JSON file of further API keys, each with its scopes: ask, reward, train")
-    .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
+    .option(
+      "--weights <which>",
+      "weights that are served: online, or target (the EMA)",
+      oneOf("online", "target"),
+      "online" as const,
+    )
     .option("--record <file>", "append every episode that gets a reward to a file for training")
     .option("--train <recipe>", "train the model on the episodes of its clients while it is served")
     .option("--set <field=value>", "with --train: change a field of the recipe; may be repeated", collect, [])
     .option(
       "--run <directory>",
-      "with --train: the run; one that exists is continued (default: runs/<recipe>-served)",
+      "with --train: run directory; an existing run is continued (default: runs/<recipe>-served)",
     )
     .option(
       "--max-first-token-ms <number>",
-      "with --train: bound on the time to the first token (99th percentile)",
+      "with --train: limit of the time to the first token (99th percentile)",
       numberFrom(1),
       500,
     )
     .option(
       "--max-idle-hours <number>",
-      "with --train: end open episodes that were idle for so long",
+      "with --train: end open episodes that were idle for this long",
       numberAboveZero,
       24,
     )
     .option(
       "--keep-days <number>",
-      "with --train: delete episodes of this age (default: keep all)",
+      "with --train: delete episodes older than this (default: keep all)",
       numberAboveZero,
     )
-    .option("--tasks <file>", "with --train: JSON lines for GET /v1/tasks/next (default: the environment's)")
-    .option("--test-tasks <file>", "with --train: held-out ones, for GET /v1/tasks/next?split=test")
+    .option(
+      "--tasks <file>",
+      "with --train: tasks for GET /v1/tasks/next, as JSON lines (default: the environment's)",
+    )
+    .option("--test-tasks <file>", "with --train: held-out tasks, for GET /v1/tasks/next?split=test")
     .option(
       "--lease-seconds <number>",
-      "with --train: lease a task again after this time",
+      "with --train: lease a task again if it has no reward after this time",
       numberFrom(1),
       600,
     )
     .option(
       "--task-order <order>",
-      "with --train: order of the tasks, even or variance",
+      "with --train: even, or variance, which prefers tasks that sometimes succeed",
       oneOf("even", "variance"),
       "even" as const,
     )
@@ -104,15 +112,10 @@ export function registerServe(program: Command): void {
       wholeNumber(1),
       16 * 2 ** 20,
     )
-    .option(
-      "--allow-host <name>",
-      "a further name by which clients call this server; repeatable",
-      collect,
-      [],
-    )
+    .option("--allow-host <name>", "a further host name that requests may use; repeatable", collect, [])
     .option(
       "--cors <origin>",
-      "let web pages of this origin use the server, as https://chat.example; * for all; repeatable",
+      "origin whose web pages may use the server, such as https://chat.example; * for all; repeatable",
       collect,
       [],
     )
@@ -126,26 +129,27 @@ Examples:
     "messages": [{"role": "user", "content": "Hello"}]}'
 
 An agent written for OpenAI's API only needs another base URL. With --record,
-requests are grouped into episodes by the header x-episode-id, which agents that
-play concurrently need, or by the conversation they continue. When an episode is
-over, send its reward to the id that came with the last reply:
+requests are grouped into episodes by the header x-episode-id. Without it, a
+request belongs to the episode whose conversation it continues; agents that run
+concurrently need the header. When an episode is over, send its reward, with the
+id from the header of the last reply:
   nlac serve runs/mine --record episodes.jsonl
   curl http://127.0.0.1:8000/v1/episodes/ID/reward \\
     -H 'content-type: application/json' -d '{"reward": 1}'
 
-With --train the model is trained on these episodes while it answers:
+With --train the model is trained on these episodes while it is served:
   nlac serve errands-base --train errands --run runs/live
-The same command continues the run. docs/agents.md has the requests for rewards
-of turns, corrections, tasks and versions.
+The same command continues the run. docs/agents.md describes the requests for
+rewards of turns, corrections, tasks and versions.
 
-Requests by a foreign name (Host) and from web pages (Origin) are refused, so
-that no page that you visit can use the server. --allow-host and --cors allow
-them.
+Requests with an unknown host name (Host) or from web pages (Origin) are
+refused, so that a page in your browser cannot use the server. --allow-host and
+--cors make exceptions.
 
 Ctrl-C stops accepting requests and finishes those in progress (at most 30 s).
 With --record it then waits for rewards of open episodes, up to 30 s after the
-last reply of each. With --train it saves a checkpoint; the next start continues
-open episodes.`,
+last reply of each. With --train it saves a checkpoint; open episodes continue
+after the next start.`,
     )
     .action(run);
 }

@@ -21,7 +21,7 @@ export function registerSetup(program: Command): void {
   program
     .command("setup")
     .description("find or install libtorch, and build the native addon")
-    .option("--cpu", "for the CPU (the default)")
+    .option("--cpu", "set up for the CPU (the default)")
     .option("--cuda", "also for NVIDIA GPUs: the CUDA compiler and the libraries that torch needs")
     .option("--toolchain-only", "with --cuda: only the compiler and headers, for a machine without a GPU")
     .option(
@@ -38,10 +38,11 @@ export function registerSetup(program: Command): void {
       `
 setup searches for libtorch in NLAC_LIBTORCH, LIBTORCH, nlac.config.json
 ({"libtorch": "DIR"}), the torch of $VIRTUAL_ENV, $CONDA_PREFIX and python3, and
-$XDG_CACHE_HOME/nlac. It installs what is missing into the latter: the needed
-members of the wheels by HTTP ranges, else whole wheels with pip, uv or its own
-download; NLAC_INSTALLER=ranges|pip|uv|https selects one. An addon that is there
-and loads is used; otherwise it is compiled.
+$XDG_CACHE_HOME/nlac. It installs what is missing into $XDG_CACHE_HOME/nlac. It
+downloads only the needed files of torch's wheels (HTTP range requests). If that
+fails, it installs whole wheels with pip, uv or its own download.
+NLAC_INSTALLER=ranges|pip|uv|https selects one of these. The native addon is
+compiled only if no existing one loads.
 
 For a machine without a network, run \`nlac setup --fetch-only\` on another one
 and copy $XDG_CACHE_HOME/nlac/downloads; then run \`nlac setup --offline\`.

@@ -35,7 +35,7 @@ export function registerTrain(program: Command): void {
     .option("--run <directory>", "run directory (default: runs/<recipe>-<date>)")
     .option("--resume", "continue the run in --run from its newest undamaged checkpoint")
     .option("--checkpoint <number>", "with --resume: continue from this checkpoint", wholeNumber(0))
-    .option("--dry-run", "print the resolved recipe and its memory and time, and exit")
+    .option("--dry-run", "print the resolved recipe with estimates of memory and time, and exit")
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
@@ -48,9 +48,9 @@ Examples:
 
 Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
 continues from there, bit for bit with the same number of threads. It compares
-checksums first. If the newest checkpoint is damaged, it says so and takes the
-newest one that is whole; later ones are renamed to N.aside. A run that is
-stopped during the warm-up has no checkpoint, and its directory is removed.
+checksums first. If the newest checkpoint is damaged, it says so and uses the
+newest undamaged one; later ones are renamed to N.aside. A run that is stopped
+during the warm-up has no checkpoint, and its directory is removed.
 
 On several GPUs or machines, a launcher starts this command once per rank and
 sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. With --run, a

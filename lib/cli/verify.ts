@@ -27,10 +27,10 @@ Examples:
   nlac verify my-model
   nlac verify episodes.jsonl
 
-Of a run, all checkpoints, metrics, episodes and samples are checked; stop it
-first, because checkpoints come and go while it trains. A model
-without checksums.json (nlac export writes one) is checked in structure only.
-The exit code is 1 if anything is damaged.`,
+For a run, all checkpoints, metrics, episodes and samples are checked. Stop the
+run first, because checkpoints are written and deleted while it trains. For a
+model without checksums.json (nlac export writes one), only the structure is
+checked. The exit code is 1 if anything is damaged.`,
     )
     .action(verify);
 }

@@ -1,4 +1,4 @@
-/** `nlac versions`: lists the kept versions of a run that is served and trained. */
+/** `nlac versions`: lists the stored versions of a run that is served and trained. */
 
 import { resolve } from "node:path";
 import type { Command } from "commander";
@@ -8,18 +8,18 @@ import { formatFigure } from "../display/progress.ts";
 export function registerVersions(program: Command): void {
   program
     .command("versions")
-    .description("list the kept versions of a run of nlac serve --train")
+    .description("list the stored versions of a run of nlac serve --train")
     .argument("<run>", "a run directory")
-    .option("--json", "print JSON")
+    .option("--json", "print the versions as JSON")
     .addHelpText(
       "after",
       `
 Examples:
   nlac versions runs/live
 
-Every answer names its version in the header x-nlac-version. A version is kept
-with its checkpoint; clients ask for it as MODEL@VERSION. The metrics are means
-over the latest episodes before it was saved.`,
+Every answer names its version in the header x-nlac-version. A version is stored
+as long as its checkpoint; clients request it as the model MODEL@VERSION. The
+metrics are means over the latest episodes before the version was saved.`,
     )
     .action((run: string, { json }: { json?: boolean }) => {
       const versions = listVersions(resolve(run));

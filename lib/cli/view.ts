@@ -38,7 +38,7 @@ export function registerView(program: Command): void {
       wholeNumber(1),
       1000,
     )
-    .option("--json", "print figures, and a run's samples, as JSON")
+    .option("--json", "print the figures, and for a run its samples, as JSON")
     .addHelpText(
       "after",
       `

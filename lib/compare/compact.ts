@@ -69,7 +69,10 @@ function* compactRows(path: string): Generator<MetricsRow> {
 function requireTotals(values: MetricsRow["values"], path: string): void {
   const hasParts = gradientMetrics.some((name) => name in values) && !("tokens/gradient" in values);
   if (hasParts || ("rollout/action_tokens" in values && !("rollout/tokens" in values)))
-    throw new NlacError("ERR_RUN", `${path} is of a version that recorded no totals of tokens.`);
+    throw new NlacError(
+      "ERR_RUN",
+      `${path} has no totals of tokens: it is from a version of nlac that did not record them.`,
+    );
 }
 
 function pick(values: MetricsRow["values"], names: readonly string[]): MetricsRow["values"] {

@@ -19,7 +19,7 @@ export function warningsOf(read: Read): Warning[] {
     if (parsed.length > 0 && mean(parsed) < 0.5)
       add(
         `parse/${role} is ${share(mean(parsed))}`,
-        "The model does not produce the output format: nothing can be learned from what is dropped.",
+        "The model does not produce the output format: dropped completions are not trained on.",
         "Longer maxActionTokens; a larger instruction-tuned model; a warm-up; constrainActions.",
       );
   }
@@ -65,7 +65,7 @@ export function warningsOf(read: Read): Warning[] {
     add(
       "Episodes failed",
       "The environment or a service failed.",
-      "nlac env check; the episodes with faults say more.",
+      "nlac env check; look at the episodes with faults.",
     );
   for (const loss of ["critic", "policy"]) {
     if (recent(`skipped/${loss}`).some((value) => value > 0))

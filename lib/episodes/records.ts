@@ -190,7 +190,7 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
       }
       const written = writtenAfter(conversation, state);
       if (written?.logProbs === undefined) {
-        throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not write.`);
+        throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not generate.`);
       }
       return {
         ...turn,

@@ -65,8 +65,8 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   if (options.offline || /^(1|true|yes|on)$/i.test(options.env.HF_HUB_OFFLINE ?? "")) {
     throw new NlacError(
       "ERR_DOWNLOAD",
-      `There is no local ${name.repository}; at ${name.revision} it is missing or incomplete in ${folder}, and ` +
-        "network access is off.",
+      `${name.repository} at ${name.revision} is missing or incomplete in ${folder}, and network access is off ` +
+        "(HF_HUB_OFFLINE).",
     );
   }
   return withLock(
@@ -220,9 +220,9 @@ async function fetchFile(
   const checksum = entry.lfs?.oid ?? entry.oid;
   const bytes = entry.lfs?.size ?? entry.size;
   if (checksum === undefined || !/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/.test(checksum))
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub gives no checksum.`);
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub sent no checksum.`);
   if (!Number.isSafeInteger(bytes) || bytes < 0)
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub gives no size.`);
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub sent no size.`);
   const limit = parts.get(entry.path) ?? Number.POSITIVE_INFINITY;
   if (bytes > limit)
     throw new NlacError("ERR_MODEL_FORMAT", `${options.url} has ${bytes} bytes; at most ${limit} are read.`);

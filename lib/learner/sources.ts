@@ -187,7 +187,7 @@ async function findBase(
   }
   throw new NlacError(
     "ERR_CHECKPOINT",
-    `The adapter in ${directory} belongs to the model ${saved}, which is not there. Put it back, or say where it is now: ` +
+    `The adapter in ${directory} belongs to the model ${saved}, which was not found. Restore it, or name its new location: ` +
       `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json (delete its field sha256). ${reasons.join(" ")}`,
   );
 }

@@ -385,6 +385,6 @@ function requireSpace(directory: string, bytes: number): void {
     throw new NlacError(
       "ERR_IO",
       `${directory} has ${formatBytes(bavail * bsize)} free; installing needs ${formatBytes(needed)}. ` +
-        "Make room, or set XDG_CACHE_HOME to a larger disk.",
+        "Free some space, or set XDG_CACHE_HOME to a larger disk.",
     );
 }

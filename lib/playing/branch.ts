@@ -1,8 +1,8 @@
 /**
  * Branches: what would have followed if another action had been taken in a recorded episode. An
  * episode is a function of its task, its seed and its actions, so a state is reached again by
- * repeating the recorded actions. If the environment then answers differently, the branch does not
- * exist.
+ * repeating the recorded actions. If the environment then answers differently, the branch is
+ * abandoned.
  */
 
 import { setMaxListeners } from "node:events";

@@ -1,6 +1,6 @@
 /**
  * The hindsight proposer of HOPE (appendices G.4, H.4, I.4): knows from a summary how an episode
- * went on, and writes actions that the agent could have taken at an earlier turn. Each has the
+ * went on, and generates actions that the agent could have taken at an earlier turn. Each has the
  * reason that the agent itself could have given, without that knowledge; it becomes the action's
  * thought.
  */

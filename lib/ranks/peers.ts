@@ -137,8 +137,8 @@ export class Peers {
     this.abandon(
       new NlacError(
         "ERR_PEER",
-        `Rank ${rank} of ${this.count + 1} has ended (${why}), which rank 0 on ${hostname()} noticed. Its own ` +
-          "messages may say why. The last checkpoint is intact.",
+        `Rank ${rank} of ${this.count + 1} has ended (${why}), as rank 0 on ${hostname()} reports. See the output of ` +
+          `rank ${rank} for the reason. The last checkpoint is intact.`,
       ),
     );
   }

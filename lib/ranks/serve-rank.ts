@@ -1,4 +1,4 @@
-/** A rank other than 0: makes the calls that rank 0 sends on its own learner. */
+/** A rank other than 0: executes the calls that rank 0 sends on its own learner. */
 
 import { hostname } from "node:os";
 import { NlacError } from "../base/errors.ts";

@@ -1,4 +1,7 @@
-/** Which rank computes which text. A function of the calls alone, so that runs repeat. */
+/**
+ * Decides which rank computes which text. The decision depends on the calls only, so that runs
+ * repeat.
+ */
 
 /**
  * Splits items into shares of about equal size: the largest first, each to the share that is

@@ -1,6 +1,6 @@
 /**
- * A recipe: a training as one typed value. `nlac train` runs it, `--set a.b=1` changes a field of
- * it, and the run directory keeps it as it was resolved.
+ * A recipe: a training run as one typed value. `nlac train` runs it, `--set a.b=1` changes a field
+ * of it, and the run directory stores it with all defaults filled in.
  */
 
 import { existsSync, readdirSync } from "node:fs";
@@ -63,8 +63,8 @@ const common = {
       /** Training samples recorded per update, with all of their texts. */
       samplesPerUpdate: z.int().min(0).default(4),
       /**
-       * NLAC: updates between samples in detail: the critic on the stored action, and the most
-       * probable tokens of the sample of highest L1. 0 is never. Default 8.
+       * NLAC: updates between detailed records: the critic's prediction for stored actions, and the
+       * most probable tokens of the sample with the highest L1. 0 is never. Default 8.
        */
       detailEvery: z.int().min(0).default(8),
       /**
@@ -72,7 +72,7 @@ const common = {
        * samples beyond it have none. Default 65,536.
        */
       tokenBytes: z.int().min(0).default(65_536),
-      /** NLAC: fixed transitions that are explained at every evaluation. Default 8. */
+      /** NLAC: fixed transitions whose completions are generated again at every evaluation. Default 8. */
       probes: z.int().min(0).default(8),
     })
     .prefault({}),
@@ -148,7 +148,7 @@ const offPolicy: readonly Recipe["algorithm"][] = ["nlac", "rft", "sac"];
 function requireRollouts({ rollouts, algorithm, config }: Recipe, source: string): void {
   if (rollouts === undefined) return;
   const refuse = (why: string) => {
-    throw new NlacError("ERR_CONFIG", `The recipe of ${source} cannot have these rollouts: ${why}`);
+    throw new NlacError("ERR_CONFIG", `The recipe of ${source} cannot use these rollouts: ${why}`);
   };
   if ("constrainActions" in config && config.constrainActions)
     refuse("servers do not get the grammars of constrainActions.");

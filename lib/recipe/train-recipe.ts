@@ -347,7 +347,10 @@ export async function openRun(
 ): Promise<OpenedRun<TrainedModel>> {
   const device = ranks ? deviceOfRank(recipe.learner.device, ranks.place) : recipe.learner.device;
   if (ranks && needsRewardModel(recipe))
-    throw new NlacError("ERR_CONFIG", "A reward model beside the policy is trained on one rank only.");
+    throw new NlacError(
+      "ERR_CONFIG",
+      "A recipe with a separate reward model, such as HOPE's, can be trained on one rank only.",
+    );
   // A run records what "auto" was; a resumed run finds that in its recipe.
   const dtype = resolveDtype(recipe.learner);
   recipe.learner.dtype = dtype;

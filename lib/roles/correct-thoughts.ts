@@ -1,6 +1,6 @@
 /**
- * Rewrites thoughts of reasoning models (appendix A) that refer to information which their reader
- * will not have, so that they infer it.
+ * Rewrites thoughts of reasoning models (appendix A) that refer to information which is not in the
+ * prompt they are trained on, so that they infer it.
  */
 
 import type { Generation, LanguageModel } from "../model/language-model.ts";

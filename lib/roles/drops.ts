@@ -1,4 +1,4 @@
-/** Why a completion is not trained on, and how training counts it. */
+/** The causes for which a completion is not trained on, and how training counts them. */
 
 export const dropCauses = [
   /** The model's context had no room for the prompt or for the training sequence. */

@@ -264,7 +264,10 @@ export class HindsightProposer {
   #scripted({ trajectory, turn }: Place, count: number): Action[] {
     const { environment } = this.#options;
     if (environment.propose === undefined)
-      throw new NlacError("ERR_CONFIG", `${environment.name} proposes no actions: choose another proposer.`);
+      throw new NlacError(
+        "ERR_CONFIG",
+        `${environment.name} cannot propose actions: choose another proposer.`,
+      );
     const before = trajectory.turns.slice(0, turn).filter(({ action }) => action !== undefined);
     let actions: readonly Action[];
     try {

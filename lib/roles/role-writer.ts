@@ -95,7 +95,7 @@ export function requireWords(
   if (visible(model.decode(model.encode(request))) === visible(request)) return;
   throw new NlacError(
     "ERR_CONFIG",
-    `futures: ${futures} needs the evaluator, and the model's vocabulary has no words for its request. ` +
+    `futures: ${futures} needs the evaluator, but the model's vocabulary has no tokens for the evaluator's request. ` +
       "Set futures to 1, or use a model with an ordinary tokenizer.",
   );
 }

@@ -94,7 +94,10 @@ export async function firstModel(url: string): Promise<{ id: string; maxPosition
 export function readAnswer<T>(schema: z.ZodType<T>, answer: unknown, where: string): T {
   const parsed = schema.safeParse(answer);
   if (parsed.success) return parsed.data;
-  throw new NlacError("ERR_ROLLOUTS", `${where} answers in another form: ${z.prettifyError(parsed.error)}`);
+  throw new NlacError(
+    "ERR_ROLLOUTS",
+    `${where} sent an answer of an unexpected form: ${z.prettifyError(parsed.error)}`,
+  );
 }
 
 /**

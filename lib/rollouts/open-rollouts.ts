@@ -1,6 +1,6 @@
 /**
- * A learner whose episodes are played by inference servers. Everything else stays with it: losses,
- * θ̄, and the texts of critic and refiner.
+ * A learner whose episodes are played by inference servers. The learner does everything else:
+ * losses, θ̄, and the texts of critic and refiner.
  */
 
 import { randomBytes } from "node:crypto";
@@ -224,7 +224,10 @@ class ServerPlayer implements ActionGenerator {
     const answer = await this.#servers.generate(asked, signal);
     this.#answers++;
     if (answer.tokens.some((id) => id >= this.#own.info.vocabSize))
-      throw new NlacError("ERR_ROLLOUTS", "A server writes ids that the learner's model does not have.");
+      throw new NlacError(
+        "ERR_ROLLOUTS",
+        "A server returned token ids outside the vocabulary of the learner's model.",
+      );
     if (this.#compared < comparedAnswers) await this.#compare(asked, answer);
     return this.#generation(asked, answer);
   }
@@ -290,7 +293,7 @@ function actionRequest(request: GenerateRequest, endOfTurnIds: readonly number[]
   if (tokens === undefined || given.length > 0)
     throw new NlacError(
       "ERR_CONFIG",
-      `Inference servers are asked with token ids only, not with ${given.join(", ")}.`,
+      `Requests to inference servers support token ids only, not ${given.join(", ")}.`,
     );
   return {
     tokens,

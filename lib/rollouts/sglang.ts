@@ -98,7 +98,7 @@ export const sglang: Engine = {
     if (!aborted && (scores.length !== tokens.length || scores.some(([, id], i) => id !== tokens[i])))
       throw new NlacError(
         "ERR_ROLLOUTS",
-        `${url}/generate returns log probabilities of other tokens than it wrote.`,
+        `${url}/generate returned log probabilities of other tokens than it generated.`,
       );
     return {
       tokens,

@@ -35,7 +35,7 @@ export const vllm: Engine = {
       if (readAnswer(pausedSchema, answer, `${url}/is_paused`).is_paused)
         throw new NlacError(
           "ERR_ROLLOUTS",
-          `${url} is paused, as a failed change of weights leaves it. Restart it.`,
+          `${url} is paused, probably after a failed change of weights. Restart it.`,
         );
     }
     return { url, model: id, maxPositions, about: `vLLM ${version}`, labels: false };

@@ -158,7 +158,7 @@ export async function openCheckpoint(
     if (hash.copy().digest("hex") === sha256) continue;
     const fault = `${file} is damaged: it differs from what it was at checkpoint ${number}.`;
     if (name === "trajectories") throw new NlacError("ERR_CHECKPOINT", fault);
-    warn(`${fault} Training does not need it; nlac verify says more.`);
+    warn(`${fault} Training does not need it; nlac verify shows the details.`);
   }
   return { number, path, saved, starts };
 }

@@ -1,7 +1,7 @@
 /**
- * Compiling a grammar takes from milliseconds to seconds, and the core compiles one at a time.
- * Requests with new grammars wait here. Clients that have used the least time come first, and of
- * their requests the cheapest. Grammars that would take too long are refused.
+ * Orders the requests whose grammars must be compiled. Compilation takes from milliseconds to
+ * seconds, and the core compiles one grammar at a time. Clients that have used the least time come
+ * first, and of their requests the cheapest. Grammars that would take too long are refused.
  */
 
 import type { Grammar } from "../model/grammar.ts";

@@ -1,7 +1,8 @@
 /**
- * Which web pages may use the server: none, unless they are named. A page can send requests to this
- * machine, and by DNS rebinding, which gives its own name this machine's address, even read the
- * answers. A browser says in `Host` and `Origin` which names it used.
+ * Refuses requests from web pages, except from origins that are allowed by name. A page in a
+ * browser can send requests to this machine. With DNS rebinding, where the page's host name
+ * resolves to this machine's address, it can even read the answers. Browsers send the names that
+ * they used in `Host` and `Origin`.
  */
 
 import { isIP } from "node:net";

@@ -143,7 +143,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
   if (isOpen && !["127.0.0.1", "::1", "localhost"].includes(host))
     throw new NlacError(
       "ERR_CONFIG",
-      `To serve on ${host}, beyond this machine, give a token that clients must send.`,
+      `Other machines can reach ${host}: set a token that clients must send (nlac serve --token).`,
     );
   if (token === "" || options.tokens?.[""] !== undefined)
     throw new NlacError("ERR_CONFIG", "The token is empty.");

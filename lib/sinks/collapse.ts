@@ -1,6 +1,6 @@
 /**
- * Detects a training that has collapsed, from its rows of metrics, so that it can be reported
- * before its end. Each kind is reported once.
+ * Detects from the metrics of a run that it has collapsed, so that this is reported before the run
+ * ends. Each kind of collapse is reported once.
  */
 
 import { mean } from "../statistics/mean.ts";

@@ -475,7 +475,7 @@ export class ChatTemplate {
     }
     throw new NlacError(
       "ERR_TOKENIZER",
-      "The chat template assembles control tokens from parts, so that they cannot be told from the text of messages.",
+      "The chat template assembles control tokens from parts, so they cannot be distinguished from the text of messages.",
     );
   }
 

@@ -1,5 +1,5 @@
 /**
- * Tells the text of a chat template from the text of messages in the template's output.
+ * Distinguishes, in the output of a chat template, the template's own text from that of messages.
  *
  * Every added token that the template's own literals or variables spell is replaced by a mark while
  * the template runs. A mark consists of characters that occur in no message, so no filter of the
@@ -55,7 +55,7 @@ export class Marks {
     if (known !== undefined) return known;
     const index = this.#texts.length;
     if (index === digits * digits) {
-      throw new NlacError("ERR_TOKENIZER", `The chat template spells more than ${index} control tokens.`);
+      throw new NlacError("ERR_TOKENIZER", `The chat template contains more than ${index} control tokens.`);
     }
     this.#texts.push(text);
     const mark = String.fromCharCode(

@@ -1,7 +1,7 @@
 /**
- * L1 on transitions that nothing was trained on: how well the critic predicts the target, which saw
- * the outcome. The model's own θ̄ generates the targets, so each of two compared models is measured
- * by its own targets.
+ * L1 on transitions that were not trained on: how well the critic predicts the target, whose prompt
+ * contains the outcome. The model's own θ̄ generates the targets, so each of two compared models is
+ * measured by its own targets.
  */
 
 import type { Environment } from "../contract/environment.ts";

@@ -1,8 +1,8 @@
 /**
- * Diagnostics of the parts of the method, on episodes that nothing has been trained on yet. Does
- * the critic predict how an episode ends? Does a bootstrapped future fit what followed? Is a
- * refined action better than the original? Everything is generated anew, so this costs about as
- * much as an update on as many transitions, plus one episode per branch.
+ * Diagnostics of the parts of the method, on episodes that have not been trained on yet. Does the
+ * critic predict how an episode ends? Does a bootstrapped future fit what followed? Is a refined
+ * action better than the original? Everything is generated anew, so this costs about as much as an
+ * update on as many transitions, plus one episode per branch.
  */
 
 import { z } from "zod";

@@ -284,7 +284,7 @@ export function requireProposer(
   { proposer, hindsight, branchedEpisodes, proposalShare }: HopeConfig,
 ): void {
   if (proposer === "environment" && propose === undefined && branchedEpisodes + proposalShare > 0)
-    throw new NlacError("ERR_CONFIG", `proposer: ${name} proposes no actions; name a model.`);
+    throw new NlacError("ERR_CONFIG", `proposer: ${name} cannot propose actions; name a model.`);
   if (
     hindsight ||
     branchedEpisodes + proposalShare === 0 ||

@@ -1,6 +1,7 @@
 /**
- * Probes: a few transitions of the first iteration that the model explains at every evaluation,
- * with the same random numbers, so that two records differ only by what was learned in between.
+ * Probes: a few transitions of the first iteration. At every evaluation all their completions are
+ * generated again with the same random numbers, so that two records differ only by what was learned
+ * in between.
  */
 
 import { derivedSeed, streams } from "../base/random.ts";

@@ -1,7 +1,8 @@
 /**
  * Recorded episodes as training data of a model. Episodes of the same tokenizer are read as they
  * were sampled. Those of another one, such as the games of a model at a service (`nlac eval
- * service:… --record`), are written again with this model's tokenizer and chat template.
+ * service:… --record`), are rendered and tokenized again with this model's chat template and
+ * tokenizer.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -105,7 +106,7 @@ async function toolsOf<Task>(environment: Environment<Task>): Promise<ToolSchema
   if (task === undefined)
     throw new NlacError(
       "ERR_CONFIG",
-      `Episodes of another tokenizer are written again with the tools of their environment; ${environment.name} has no ` +
+      `Episodes of another tokenizer must be rendered again with the tools of their environment, but ${environment.name} has no ` +
         "task to start. Name the environment in which they were played.",
     );
   const episode = await environment.start(task, { seed: derivedSeed(0, streams.episode, 0) });
@@ -127,7 +128,7 @@ function tokenizedAgain(
   if (opening === undefined)
     throw new NlacError(
       "ERR_RUN",
-      `${path}: episode ${record.id} was recorded with another tokenizer, and lacks the task's messages.`,
+      `${path}: episode ${record.id} was recorded with another tokenizer, and does not contain the task's messages.`,
     );
   const observation: Observation = { messages: [...opening], ...(tools.length === 0 ? {} : { tools }) };
   const conversation = policyConversation(model, observation, actionFormat);

@@ -1,7 +1,7 @@
 /**
  * Records of NLAC's updates: which transitions were drawn, and some samples with their figures per
- * token. Most figures are by-products of the update. What needs further computing is recorded every
- * `detailEvery` updates only. Recording changes nothing that is trained.
+ * token. Most figures are by-products of the update. Figures that need further computation are
+ * recorded every `detailEvery` updates only. Recording does not change the training.
  */
 
 import { derivedSeed, permutation, streams } from "../base/random.ts";

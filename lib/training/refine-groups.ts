@@ -1,7 +1,7 @@
 /**
- * Refinements that join a group of episodes (algorithms/critique-grpo.ts): an action of an episode
- * is criticized by the policy, which then knows how the episode went on, refined, and played to the
- * end of another episode.
+ * Refinements that join a group of episodes (algorithms/critique-grpo.ts). The policy criticizes an
+ * action of an episode, knowing how the episode continued, and refines it; the refined action is
+ * played to the end of a separate episode.
  */
 
 import { z } from "zod";

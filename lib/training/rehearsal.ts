@@ -54,7 +54,7 @@ async function rehearsalTexts<Task>(options: RehearsalOptions<Task>): Promise<Sc
     const all = await demonstrated(model, environment, task, own, options.shown);
     const usable = all.filter(({ role }) => role === "target" || role === "refinement");
     if (usable.length === 0) {
-      throw new NlacError("ERR_CONFIG", `${environment.name} demonstrates nothing that can be rehearsed.`);
+      throw new NlacError("ERR_CONFIG", `${environment.name} has no demonstrations that can be rehearsed.`);
     }
     const order = permutation(usable.length, own, streams.rehearsal);
     texts.push(...order.slice(0, Math.min(maxPerEpisode, count - texts.length)).map((j) => usable[j]!));

@@ -1,9 +1,9 @@
 /**
- * The environment: a desk that takes things in an order which nobody states. The agent must learn
- * each order from the desk's replies. Check it with `npm run check`, play it with `npx nlac play ./desk.ts`.
+ * The environment: a desk that accepts items in a hidden order. The agent must learn each order
+ * from the desk's replies. Check it with `npm run check`, play it with `npx nlac play ./desk.ts`.
  *
- * The model of recipe.ts, errands-base, has half a million parameters and reads only the words of
- * nlac's Errands: its 12 kinds and 16 things, and the sentences below. With a real language model
+ * The model of recipe.ts, errands-base, has half a million parameters and knows only the words of
+ * nlac's Errands: its 12 kinds and 16 items, and the sentences below. With a real language model
  * you can change all texts. `defineEnvironment` of nlac/environments makes an environment from tools.
  */
 import { NlacError } from "nlac";
@@ -16,7 +16,7 @@ import {
   type StepResult,
 } from "nlac/environments";
 
-/** The orders that the agent must find out: change them, or add a visa, permit, grant, claim … */
+/** The orders that the agent must learn: change them, or add a visa, permit, grant, claim … */
 export const orders: Readonly<Record<string, readonly string[]>> = {
   passport: ["form", "photo", "fee"],
   licence: ["card", "stamp", "key"],
@@ -24,7 +24,7 @@ export const orders: Readonly<Record<string, readonly string[]>> = {
   refund: ["ticket", "scan", "form"],
 };
 
-/** Three of them are used up if nothing goes wrong. */
+/** Moves per errand. An errand without a mistake uses three of them. */
 const moves = 5;
 
 const rules = `You run errands. For each, the desk at the office takes certain things, one a move and in an order that nobody
@@ -35,7 +35,7 @@ Each move, bring one thing and name nothing else: form, stamp, fee, photo, seal,
 /** Scripted episodes with made-up orders, which remind the small model of the output formats. */
 const { demonstrate } = environments.errands();
 
-/** An errand; the seeds of its episodes differ between the splits, and here nothing else. */
+/** An errand. Both splits have the same errands; only the seeds of their episodes differ. */
 export interface Task {
   kind: string;
   split: "train" | "test";

@@ -366,7 +366,7 @@ test("missing tasks or files are reported before the model is resolved", async (
     ["ERR_CONFIG", "bare has no scripted episodes", "config.rehearsal=1"],
     ["ERR_CONFIG", "in hindsight", "algorithm=rft", "config.imitate=hindsight"],
     ["ERR_CONFIG", "bare has no tasks to test on.", "algorithm=hope", "config.rewardEvaluation.episodes=1"],
-    ["ERR_CONFIG", "bare proposes no actions", "algorithm=hope", "config.proposer=environment"],
+    ["ERR_CONFIG", "bare cannot propose actions", "algorithm=hope", "config.proposer=environment"],
     ["ERR_IO", join(root, "none.jsonl"), `config.recorded=["${join(root, "none.jsonl")}"]`],
     ["ERR_MODEL_NOT_FOUND", "no-such-model", "config.evaluation.split=train"],
   ];

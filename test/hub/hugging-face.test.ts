@@ -217,7 +217,7 @@ describe("a model of the hub", () => {
         response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify([file]));
         return true;
       });
-      await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the hub gives no size/);
+      await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the hub sent no size/);
     },
   );
 

@@ -286,7 +286,7 @@ test("calls that a server lacks are named, with what enables them", async () => 
   });
 });
 
-test("answers in another form are refused", async () => {
+test("answers of an unexpected form are refused", async () => {
   const refused = (engine: Engine, alter: InferenceServerOptions["alter"], message: RegExp) =>
     scene(engine, [{ alter: alter! }], async ({ start }) => {
       const { model } = await start();
@@ -305,9 +305,9 @@ test("answers in another form are refused", async () => {
   await refused(
     "vllm",
     (json) => json.choices[0].token_ids.fill(100_000),
-    /ids that the learner's model does not/,
+    /outside the vocabulary of the learner's model/,
   );
-  await refused("sglang", (json) => delete json.output_ids, /answers in another form/);
+  await refused("sglang", (json) => delete json.output_ids, /an answer of an unexpected form/);
   await refused(
     "sglang",
     (json) => json.meta_info.output_token_logprobs[0].splice(1, 1, 3),

@@ -1,9 +1,9 @@
 /**
- * Whether two parsed answers are equal, by their parts; values.ts decides the rest. Conventions on
- * which graders differ: units and the word "degrees" are ignored unless both sides name different
- * units of one quantity; 10 % equals both 10 and 0.1; order matters in tuples and intervals, but
- * not in sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number that it
- * rounds to with four digits or more.
+ * Compares two parsed answers part by part; values.ts compares what remains. Conventions on which
+ * graders differ: units and the word "degrees" are ignored unless both sides name different units
+ * of one quantity; 10 % equals both 10 and 0.1; order matters in tuples and intervals, but not in
+ * sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number that it rounds to
+ * with four digits or more.
  */
 
 import { burn, exact, type Fuel, roundedAlike, roundsTo } from "./exact.ts";

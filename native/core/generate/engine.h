@@ -1,7 +1,7 @@
 // Generation with continuous batching. Requests are admitted in order of arrival once there are
-// blocks for their prompts; only a request whose grammar is still being compiled lets others pass.
-// A step decodes one token of every text and prefills prompts in chunks, so that prefill does not
-// stall decoding. A text leaves with its last token; another may join at the next step.
+// blocks for their prompts; later requests overtake only a request whose grammar is still being
+// compiled. A step decodes one token of every text and prefills prompts in chunks, so that prefill
+// does not stall decoding. A text leaves with its last token; another may join at the next step.
 //
 // Keys and values lie in blocks (block_pool.h). Texts with a common prefix share its blocks, within
 // a call and across calls: the prefix is computed and stored once. Blocks of finished texts stay

@@ -1,6 +1,7 @@
-// One pass over memory each: the norm, the AdamW step (which also updates the compute copy, zeroes
-// the gradient and may update the moving average) and the moving average (which also updates its
-// shadow). On the CPU by kernels.h, on a GPU by cuda/, otherwise by libtorch's operators.
+// Each of these takes one pass over memory: the norm, the AdamW step (which also updates the
+// compute copy, zeroes the gradient and may update the moving average) and the moving average
+// (which also updates its shadow). On the CPU by kernels.h, on a GPU by cuda/, otherwise by
+// libtorch's operators.
 #include "core/optim/optim.h"
 
 #include <ATen/Parallel.h>

@@ -92,8 +92,10 @@ std::unique_ptr<Learner> make(Kind kind, at::ScalarType dtype, const Group& grou
   const Family family = kind == Kind::q         ? Family::qwen3
                         : kind == Kind::experts ? Family::qwen3_moe
                                                 : Family::qwen2;
-  auto learner =
-      Learner::create(tiny_config(family), 7, group ? on_ranks(options, group, sharding) : options);
+  ModelConfig config = tiny_config(family);
+  // With sharding 2 all layers must have as many parameters.
+  if (kind == Kind::experts) config.layer_kinds[0] = config.layer_kinds[1];
+  auto learner = Learner::create(config, 7, group ? on_ranks(options, group, sharding) : options);
   learner->update_target(1);
   return learner;
 }

@@ -68,6 +68,7 @@ set(nlac_model_sources
   native/core/model/delta_part.cc
   native/core/model/delta_rule.cc
   native/core/model/elementwise.cc
+  native/core/model/export_adapter.cc
   native/core/model/export_weights.cc
   native/core/model/experts_part.cc
   native/core/model/experts_routing.cc

@@ -380,8 +380,8 @@ export function parameterCount(shape: ModelShape): number {
 }
 
 /**
- * Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all that
- * can be adapted, which the matrices of experts cannot, except a shared one's.
+ * Parameters of the adapters: rank · (inputs + outputs) of each target matrix, each expert's
+ * included; default: all that can be adapted.
  */
 export function adapterCount(
   shape: ModelShape,
@@ -409,13 +409,18 @@ export function adapterCount(
     in_proj_a: hidden + (delta?.heads ?? 0),
     out_proj: values + hidden,
   };
+  const mixtures = experts?.layers ?? 0;
   const parts = [
-    [layers - (experts?.layers ?? 0), ofMlp(intermediate)],
-    [experts?.shared ? experts.layers : 0, ofMlp(experts?.shared ?? 0)],
-    [attentionLayers(shape), ofAttention],
-    [delta?.layers ?? 0, ofNet],
+    ["", layers - mixtures, ofMlp(intermediate)],
+    ["experts.", mixtures * (experts?.count ?? 0), ofMlp(experts?.intermediate ?? 0)],
+    ["shared_expert.", experts?.shared ? mixtures : 0, ofMlp(experts?.shared ?? 0)],
+    ["", attentionLayers(shape), ofAttention],
+    ["", delta?.layers ?? 0, ofNet],
   ] as const;
-  const count = (sides: Record<string, number>) =>
-    (targets ?? Object.keys(sides)).reduce((sum, name) => sum + (sides[name] ?? 0), 0);
-  return rank * parts.reduce((sum, [times, sides]) => sum + times * count(sides), 0);
+  const wanted = new Set<string>(targets);
+  const isTarget = (name: string, owner: string) =>
+    targets === undefined || wanted.has(name) || wanted.has(owner + name);
+  const count = (owner: string, sides: Record<string, number>) =>
+    Object.entries(sides).reduce((sum, [name, size]) => sum + (isTarget(name, owner) ? size : 0), 0);
+  return rank * parts.reduce((sum, [owner, times, sides]) => sum + times * count(owner, sides), 0);
 }

@@ -28,16 +28,31 @@ export const projections = [
   "out_proj",
 ] as const;
 
+/** Projections of experts, or of shared experts, without the others of their names. */
+export const qualifiedProjections = [
+  "experts.gate_proj",
+  "experts.up_proj",
+  "experts.down_proj",
+  "shared_expert.gate_proj",
+  "shared_expert.up_proj",
+  "shared_expert.down_proj",
+] as const;
+
 const adapterOptions = z.strictObject({
   /** Rows of A and columns of B; at least 1. */
   rank: z.int().min(1),
   /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
   alpha: z.number().positive(),
   /**
-   * The projections that get an adapter. Default: all that the model has. Of a mixture of
-   * experts only the shared expert can get one.
+   * The projections that get an adapter. Default: all that the model has. In a mixture of experts,
+   * gate_proj, up_proj and down_proj stand for those of each expert, of shared experts and of layers
+   * without experts; experts.gate_proj and shared_expert.gate_proj name some of them.
    */
-  targets: z.array(z.enum(projections)).min(1).readonly().optional(),
+  targets: z
+    .array(z.enum([...projections, ...qualifiedProjections]))
+    .min(1)
+    .readonly()
+    .optional(),
 });
 
 /**

@@ -28,6 +28,7 @@ import {
   checkOptions,
   type LearnerOptions,
   projections,
+  qualifiedProjections,
   type ResumeOptions,
   type Settings,
 } from "./options.ts";
@@ -156,8 +157,9 @@ function nativeOptions(settings: Settings): NativeLearnerOptions {
 }
 
 function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {
-  const wanted = projections.filter((name) => targets === undefined || targets.includes(name));
-  return { rank, alpha, targets: wanted, seed: BigInt(seed) };
+  // In one order, because a checkpoint's targets must be those of the options.
+  const wanted = [...projections, ...qualifiedProjections].filter((name) => targets?.includes(name));
+  return { rank, alpha, targets: targets === undefined ? [...projections] : wanted, seed: BigInt(seed) };
 }
 
 /**

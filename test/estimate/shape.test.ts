@@ -84,10 +84,14 @@ describe("a model's shape", () => {
     expect(activeParameterCount(shape)).toBe(3_353_032_704);
     const dense = findShape({ config: { ...config, mlp_only_layers: [0, 1], decoder_sparse_step: 2 } });
     expect(dense.experts?.layers).toBe(23);
-    // Adapters are those of attention, and of the layers without experts.
+    // Adapters are those of attention, of each expert, and of the layers without experts.
     const attention = 48 * (2048 + 4096 + 2 * (2048 + 512) + 4096 + 2048);
-    expect(adapterCount(shape, { rank: 2 })).toBe(2 * attention);
-    expect(adapterCount(dense, { rank: 2 })).toBe(2 * (attention + 25 * 3 * (2048 + 6144)));
+    const experts = 128 * 3 * (2048 + 768);
+    expect(adapterCount(shape, { rank: 2 })).toBe(2 * (attention + 48 * experts));
+    expect(adapterCount(dense, { rank: 2 })).toBe(2 * (attention + 23 * experts + 25 * 3 * (2048 + 6144)));
+    const [up, ofExperts] = [["up_proj"], ["up_proj", "experts.up_proj", "experts.down_proj"]] as const;
+    expect(adapterCount(dense, { rank: 1, targets: up })).toBe(experts * (23 / 3) + 25 * (2048 + 6144));
+    expect(adapterCount(shape, { rank: 1, targets: ofExperts })).toBe((2 / 3) * 48 * experts);
     const llama = publicModels["SmolLM2-135M-Instruct"]!;
     expect(activeParameterCount(llama)).toBe(parameterCount(llama));
   });
@@ -103,6 +107,18 @@ describe("a model's shape", () => {
     expect(activeParameterCount(shape)).toBe(3_454_988_928);
     const named = { ...config, model_type: undefined, architectures: ["Qwen3_5MoeForCausalLM"] };
     expect(findShape({ config: named })).toEqual(shape);
+  });
+
+  test("counts the adapters of experts that a learner counts", async () => {
+    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe"]) {
+      const directory = join(fixtures, "models", name);
+      const shape = findShape(directory);
+      for (const targets of [undefined, ["gate_proj"], ["experts.down_proj", "v_proj"]] as const) {
+        const adapter = { rank: 3, alpha: 3, ...(targets && { targets }) };
+        await using learner = await Learner.load(directory, { dtype: "float32", adapter });
+        expect(adapterCount(shape, adapter)).toBe(learner.info.trainableParameters);
+      }
+    }
   });
 
   test("counts what a learner counts", async () => {

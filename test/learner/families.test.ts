@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
-import type { LearnerOptions } from "../../lib/learner/options.ts";
+import type { AdapterOptions, LearnerOptions } from "../../lib/learner/options.ts";
 import { peersPython } from "../support/peers.ts";
 import { readSafetensors } from "../support/safetensors.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -41,6 +41,44 @@ test.runIf(python)(
       expect(printed.match(/ and so do the logits$/gm)).toHaveLength(whole.length);
     });
   },
+);
+
+const withPeft = peersPython(["transformers", "peft"], "loading exported adapters of experts with peft");
+
+test.runIf(withPeft)(
+  "peft loads the adapters of experts, with the logits of the merged model",
+  async () => {
+    const cases: [name: string, targets: AdapterOptions["targets"]][] = [
+      ["qwen3_moe", undefined],
+      ["qwen3_moe", ["q_proj", "experts.gate_proj", "experts.up_proj", "experts.down_proj"]], // each expert's matrices
+      ["qwen3_moe", ["experts.gate_proj", "experts.up_proj"]],
+      ["qwen3_moe-step", ["o_proj", "up_proj"]],
+      ["qwen3_5_moe", undefined],
+      ["qwen3_5_moe", ["experts.down_proj", "shared_expert.gate_proj"]],
+      ["qwen3_5_moe", ["up_proj", "experts.gate_proj", "in_proj_qkv"]],
+      ["qwen3-yarn", undefined],
+    ];
+    await inDirectory(async (directory) => {
+      const paths: string[] = [];
+      for (const [i, [name, targets]] of cases.entries()) {
+        const adapter: AdapterOptions = { rank: 2, alpha: 6, ...(targets && { targets }) };
+        await using learner = await Learner.load(join(models, name), { dtype: "float32", adapter });
+        for (let step = 0; step < 3; step++) {
+          await learner.tokenNll(texts.map((text) => ({ ...text, weight: 1 })));
+          await learner.step({ learningRate: 0.1 });
+        }
+        await learner.exportHuggingFace(join(directory, `merged-${i}`));
+        await learner.exportAdapter(join(directory, `adapter-${i}`));
+        paths.push(join(directory, `adapter-${i}`), join(directory, `merged-${i}`), join(models, name));
+      }
+      const printed = execFileSync(withPeft!, [join(root, "scripts/fixtures/check_adapter.py"), ...paths], {
+        encoding: "utf8",
+        env: { ...process.env, HF_HUB_OFFLINE: "1" },
+      });
+      expect(printed.match(/: peft uses its \d+ tensors/gm)).toHaveLength(cases.length);
+    });
+  },
+  120_000,
 );
 
 const texts = [

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
 #include "core/io/json.h"
-#include "core/io/safetensors.h"
 #include "core/model/weights.h"
 #include "core/random.h"
 
@@ -19,49 +16,75 @@ namespace {
 
 constexpr uint64_t adapter_stream = 0x6C6F7261;  // "lora" in ASCII; a projection's number lies above it
 
-bool of_feed_forward(const std::string& projection) {
-  return projection == "gate_proj" || projection == "up_proj" || projection == "down_proj";
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The adapter of a matrix [rows, in], uninitialised, for those of its projections that are targets.
+// Whether the projection of a parameter like "mlp.experts.7.gate_proj.weight" is a target: by its
+// name or as "experts.gate_proj".
+bool targeted(const std::string& parameter_name, const std::vector<std::string>& targets) {
+  const std::string projection = projection_name(parameter_name);
+  if (contains(targets, projection)) return true;
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    const size_t point = target.find('.');
+    return point != std::string::npos && target.substr(point + 1) == projection &&
+           parameter_name.find("." + target.substr(0, point + 1)) != std::string::npos;
+  });
+}
+
+// The adapter of a matrix [rows, in] or of a stack [matrices, rows, in], uninitialised, for those of
+// its projections that are targets.
 Adapter allocate(const Parameter& matrix, const AdapterOptions& options) {
   Adapter adapter;
   int64_t row = 0, begin = 0;
-  for (const auto& [full_name, rows] : matrix.rows) {
-    const std::string name = projection_name(full_name);
-    if (std::find(options.targets.begin(), options.targets.end(), name) != options.targets.end()) {
-      adapter.parts.push_back({name, row, begin, rows});
+  const size_t projections = matrix.rows.size() / static_cast<size_t>(matrices_of(matrix));
+  for (size_t i = 0; i < projections; ++i) {
+    const auto& [name, rows] = matrix.rows[i];
+    if (targeted(name, options.targets)) {
+      adapter.parts.push_back({projection_name(name), row, begin, rows});
       begin += rows;
     }
     row += rows;
   }
   if (adapter.parts.empty()) return adapter;
-  adapter.a =
-      at::empty({static_cast<int64_t>(adapter.parts.size()) * options.rank, matrix.shape.back()}, at::kFloat);
-  adapter.b = at::empty({begin, options.rank}, at::kFloat);
+  const int64_t ranks = static_cast<int64_t>(adapter.parts.size()) * options.rank;
+  std::vector<int64_t> of_a{ranks, matrix.shape.back()}, of_b{begin, options.rank};
+  if (matrix.shape.size() > 2)
+    for (auto* shape : {&of_a, &of_b}) shape->insert(shape->begin(), matrix.shape[0]);
+  adapter.a = at::empty(of_a, at::kFloat);
+  adapter.b = at::empty(of_b, at::kFloat);
   adapter.scale = options.alpha / static_cast<double>(options.rank);
   return adapter;
 }
 
-void fill_uniform(const at::Tensor& tensor, double bound, uint64_t seed, uint64_t stream) {
+// Fills with the numbers of `stream` from `start` on.
+void fill_uniform(const at::Tensor& tensor, double bound, uint64_t seed, uint64_t stream, int64_t start) {
   float* data = tensor.mutable_data_ptr<float>();
   at::parallel_for(0, tensor.numel(), 16384, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
-      data[i] = static_cast<float>(bound * (2 * uniform(seed, stream, static_cast<uint64_t>(i)) - 1));
+      data[i] = static_cast<float>(bound * (2 * uniform(seed, stream, static_cast<uint64_t>(start + i)) - 1));
   });
 }
 
 void initialise(const Adapter& adapter, uint64_t seed, uint64_t layer) {
   if (!adapter.a.defined()) return;
   const auto& names = projection_names();
-  const double bound = 1 / std::sqrt(static_cast<double>(adapter.a.size(1)));
+  const double bound = 1 / std::sqrt(static_cast<double>(adapter.a.size(-1)));
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
     const auto place = std::find(names.begin(), names.end(), adapter.parts[i].name) - names.begin();
-    // Names after the first seven have their own numbers, so that the others keep theirs.
-    constexpr uint64_t first = 7, more = 64, beyond = uint64_t{1} << 31;
+    // Names after the first seven have their own numbers, so that the others keep theirs. So have
+    // experts, because a shared expert has projections of the same names.
+    constexpr uint64_t first = 7, more = 64, of_experts = 32, beyond = uint64_t{1} << 31;
     const auto at = static_cast<uint64_t>(place);
-    const uint64_t number = at < first ? layer * first + at : beyond + layer * more + at;
-    fill_uniform(adapter.part_a(i), bound, seed, number << 32 | adapter_stream);
+    const at::Tensor a = adapter.part_a(i);
+    if (a.dim() == 2) {
+      const uint64_t number = at < first ? layer * first + at : beyond + layer * more + at;
+      fill_uniform(a, bound, seed, number << 32 | adapter_stream, 0);
+      continue;
+    }
+    const uint64_t number = beyond + layer * more + of_experts + at;
+    for (int64_t e = 0; e < a.size(0); ++e)
+      fill_uniform(a[e], bound, seed, number << 32 | adapter_stream, e * a[e].numel());
   }
   adapter.b.zero_();
 }
@@ -72,8 +95,12 @@ at::Tensor merge(const at::Tensor& weight, const Adapter& adapter) {
   at::Tensor sum = weight.to(at::kCPU, type, /*non_blocking=*/false, /*copy=*/true);
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
     const Adapter::Part& part = adapter.parts[i];
-    sum.narrow(0, part.row, part.rows)
-        .addmm_(adapter.part_b(i).to(at::kCPU, type), adapter.part_a(i).to(at::kCPU, type), 1, adapter.scale);
+    const at::Tensor a = adapter.part_a(i).to(at::kCPU, type), b = adapter.part_b(i).to(at::kCPU, type);
+    const at::Tensor rows = sum.narrow(-2, part.row, part.rows);
+    const int64_t matrices = sum.dim() == 2 ? 1 : sum.size(0);
+    const auto matrix = [](const at::Tensor& of, int64_t m) { return of.dim() == 2 ? of : of[m]; };
+    for (int64_t m = 0; m < matrices; ++m)
+      matrix(rows, m).addmm_(matrix(b, m), matrix(a, m), 1, adapter.scale);
   }
   return sum.to(weight.scalar_type());
 }
@@ -87,14 +114,20 @@ const std::vector<std::string>& projection_names() {
   return names;
 }
 
+const std::vector<std::string>& qualified_names() {
+  static const std::vector<std::string> names = {"experts.gate_proj",     "experts.up_proj",
+                                                 "experts.down_proj",     "shared_expert.gate_proj",
+                                                 "shared_expert.up_proj", "shared_expert.down_proj"};
+  return names;
+}
+
 void check_adapter(const AdapterOptions& options) {
   NLAC_REQUIRE(options.rank >= 1, "ERR_VALUE", "an adapter's rank must be at least 1, got ", options.rank);
   NLAC_REQUIRE(std::isfinite(options.alpha) && options.alpha > 0, "ERR_VALUE",
                "an adapter's alpha must be finite and positive, got ", options.alpha);
   NLAC_REQUIRE(!options.targets.empty(), "ERR_VALUE", "an adapter needs at least one target");
   for (const std::string& target : options.targets) {
-    const auto& names = projection_names();
-    NLAC_REQUIRE(std::find(names.begin(), names.end(), target) != names.end(), "ERR_VALUE",
+    NLAC_REQUIRE(contains(projection_names(), target) || contains(qualified_names(), target), "ERR_VALUE",
                  "an adapter cannot target ", printable(target));
     NLAC_REQUIRE(std::count(options.targets.begin(), options.targets.end(), target) == 1, "ERR_VALUE",
                  "an adapter targets ", target, " twice");
@@ -104,20 +137,16 @@ void check_adapter(const AdapterOptions& options) {
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device) {
   check_adapter(options);
   Weights weights;
-  const bool all = options.targets == projection_names();  // that can be adapted
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
-    for (const std::string& target : options.targets)
-      NLAC_REQUIRE(all || config.kind(i).feed_forward != FeedForward::experts || config.experts.shared > 0 ||
-                       !of_feed_forward(target),
-                   "ERR_VALUE", "an adapter cannot target ", target,
-                   " of a mixture of experts; its attention can be adapted");
     for (const Parameter& parameter : layer_parameters(config, i, layer)) {
       if (parameter.adapter == nullptr) continue;
       *parameter.adapter = allocate(parameter, options);
       initialise(*parameter.adapter, options.seed, static_cast<uint64_t>(i));
     }
   }
+  NLAC_REQUIRE(weights.adapted(), "ERR_VALUE", "the model has none of the adapter's targets, like ",
+               options.targets.front());
   return device.is_cpu() ? weights : weights.copy_as(at::kFloat, device);
 }
 
@@ -140,36 +169,6 @@ Weights merge_adapters(const Weights& weights) {
     }
   }
   return merged;
-}
-
-void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
-                    const Weights& adapters, const std::string& base) {
-  const std::filesystem::path root(directory);
-  std::vector<std::string> present;  // the targets that the model has
-  for (const std::string& target : options.targets) {
-    const bool has =
-        std::any_of(adapters.layers.begin(), adapters.layers.end(), [&](const LayerWeights& layer) {
-          const auto all = layer.adapters();
-          return std::any_of(all.begin(), all.end(), [&](const Adapter* adapter) {
-            return std::any_of(adapter->parts.begin(), adapter->parts.end(),
-                               [&](const auto& part) { return part.name == target; });
-          });
-        });
-    if (has) present.push_back(target);
-  }
-  write_tensors(root / adapter_file, adapters.without_heads().named_views(config));
-  const nlohmann::ordered_json json = {{"peft_type", "LORA"},
-                                       {"task_type", "CAUSAL_LM"},
-                                       {"base_model_name_or_path", base},
-                                       {"r", options.rank},
-                                       {"lora_alpha", options.alpha},
-                                       {"target_modules", present},
-                                       {"lora_dropout", 0.0},
-                                       {"bias", "none"},
-                                       {"fan_in_fan_out", false},
-                                       {"inference_mode", true}};
-  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  write_file_atomically((root / "adapter_config.json").string(), text.data(), text.size());
 }
 
 }  // namespace nlac

@@ -20,23 +20,27 @@ void for_each_expert(const GroupedRows& groups, const Body& body) {
 }
 
 // x [rows, in], ordered by expert → [rows, out], each row times its expert's matrix of stack [experts, out,
-// in].
-at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const GroupedRows& groups) {
+// in] and adapter.
+at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const Adapter& adapter,
+                           const GroupedRows& groups) {
   const at::Tensor y = at::empty({x.size(0), stack.size(1)}, x.options());
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
-    y.narrow(0, first, rows).copy_(linear_forward(x.narrow(0, first, rows), stack[e], {}));
+    y.narrow(0, first, rows).copy_(linear_forward(x.narrow(0, first, rows), stack[e], {}, adapter.of(e)));
   });
   return y;
 }
 
-// Returns the gradient at x, and adds that at the stack to `into` (undefined: not computed).
+// Returns the gradient at x, and adds those at the stack and its adapters to `into` and `into_adapter`
+// (undefined: not computed).
 at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& stack,
-                            const GroupedRows& groups, const at::Tensor& into) {
+                            const Adapter& adapter, const GroupedRows& groups, const at::Tensor& into,
+                            const Adapter& into_adapter) {
   const at::Tensor at_x = at::empty_like(x);
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
     at_x.narrow(0, first, rows)
         .copy_(linear_backward(grad.narrow(0, first, rows), x.narrow(0, first, rows), stack[e],
-                               into.defined() ? into[e] : at::Tensor(), {}));
+                               into.defined() ? into[e] : at::Tensor(), {}, adapter.of(e),
+                               into_adapter.of(e)));
   });
   return at_x;
 }
@@ -93,10 +97,16 @@ std::vector<at::Tensor*> ExpertsWeights::tensors() {
   return all;
 }
 
+std::vector<AdaptedMatrix> ExpertsWeights::adapted() {
+  std::vector<AdaptedMatrix> all{{&gate_up, &gate_up_adapter}, {&down, &down_adapter}};
+  for (const AdaptedMatrix& one : shared.adapted()) all.push_back(one);
+  return all;
+}
+
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights) {
   const int64_t hidden = config.hidden_size, n = config.experts.intermediate, count = config.experts.count;
-  Parameter gate_up{&weights.gate_up, {count, 2 * n, hidden}, {}},
-      down{&weights.down, {count, hidden, n}, {}};
+  Parameter gate_up{&weights.gate_up, {count, 2 * n, hidden}, {}, &weights.gate_up_adapter},
+      down{&weights.down, {count, hidden, n}, {}, &weights.down_adapter};
   for (int64_t e = 0; e < count; ++e) {
     const std::string prefix = "mlp.experts." + std::to_string(e) + ".";
     gate_up.rows.emplace_back(prefix + "gate_proj.weight", n);
@@ -116,10 +126,12 @@ at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& con
                            const at::Tensor& residual, ExpertsTape& tape, bool tape_only) {
   tape.routing = route(unrounded(x, weights.router), config.experts);
   tape.groups = group_by_expert(tape.routing.chosen, config.experts.count);
-  tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up, tape.groups);
+  tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up,
+                                 weights.gate_up_adapter, tape.groups);
   at::Tensor sum;
   if (!tape_only) {
-    const at::Tensor out = grouped_forward(gated(tape.gate_up, config.activation), weights.down, tape.groups);
+    const at::Tensor out = grouped_forward(gated(tape.gate_up, config.activation), weights.down,
+                                           weights.down_adapter, tape.groups);
     sum = combine(out, tape.groups, tape.routing.weights, residual);
   }
   if (config.experts.shared > 0) add_shared(weights, config, x, tape, tape_only, sum);
@@ -136,12 +148,14 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
   at::Tensor w = at::empty({groups.tokens.size(0)}, tape.routing.weights.options());
   w.index_copy_(0, groups.rows.flatten(), tape.routing.weights.flatten());
   w = w.unsqueeze(1);
-  const at::Tensor at_inner = grouped_backward(grad.index_select(0, groups.tokens), (inner * w).to(type),
-                                               weights.down, groups, into.down);
+  const at::Tensor at_inner =
+      grouped_backward(grad.index_select(0, groups.tokens), (inner * w).to(type), weights.down,
+                       weights.down_adapter, groups, into.down, into.down_adapter);
   const at::Tensor at_w = (at_inner.to(real) * inner.to(real)).sum(1).index_select(0, groups.rows.flatten());
   const at::Tensor at_gate_up = gated_backward((at_inner * w).to(type), tape.gate_up, config.activation);
   const at::Tensor at_rows =
-      grouped_backward(at_gate_up, x.index_select(0, groups.tokens), weights.gate_up, groups, into.gate_up);
+      grouped_backward(at_gate_up, x.index_select(0, groups.tokens), weights.gate_up, weights.gate_up_adapter,
+                       groups, into.gate_up, into.gate_up_adapter);
   const at::Tensor at_logits = route_backward(at_w.view(tape.routing.weights.sizes()), tape.routing,
                                               config.experts, pass.at_probabilities);
   at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, {});
@@ -175,8 +189,10 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
   const at::Tensor rows = x.index_select(0, groups.tokens);
   const at::Tensor out = at::zeros({rows.size(0), sum.size(1)}, sum.options());
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t count) {
-    const at::Tensor gate_up = pass.matrices.of(weights.gate_up, e).forward(rows.narrow(0, first, count), {});
-    pass.matrices.of(weights.down, e).add(gated(gate_up, config.activation), {}, out.narrow(0, first, count));
+    const at::Tensor gate_up = pass.matrices.of(weights.gate_up, e)
+                                   .forward(rows.narrow(0, first, count), {}, weights.gate_up_adapter.of(e));
+    pass.matrices.of(weights.down, e)
+        .add(gated(gate_up, config.activation), {}, out.narrow(0, first, count), weights.down_adapter.of(e));
   });
   sum.copy_(combine(out, groups, routing.weights, sum));
   if (config.experts.shared == 0) return;

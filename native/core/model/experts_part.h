@@ -16,18 +16,20 @@
 namespace nlac {
 
 struct ExpertsWeights {
-  at::Tensor router;   // [experts, hidden]
-  at::Tensor gate_up;  // [experts, 2 * intermediate, hidden], gate first
-  at::Tensor down;     // [experts, hidden, intermediate]
+  at::Tensor router;                      // [experts, hidden]
+  at::Tensor gate_up;                     // [experts, 2 * intermediate, hidden], gate first
+  at::Tensor down;                        // [experts, hidden, intermediate]
+  Adapter gate_up_adapter, down_adapter;  // of each expert
   // Undefined without a shared expert.
   at::Tensor shared_gate;  // [1, hidden]
   FeedForwardWeights shared;
 
   std::vector<at::Tensor*> tensors();
-  std::vector<AdaptedMatrix> adapted() { return shared.adapted(); }
+  std::vector<AdaptedMatrix> adapted();
 };
 
-// The parameters of `config`'s experts, in the order of tensors(). Only the shared expert's can be adapted.
+// The parameters of `config`'s experts, in the order of tensors(). The router and the shared expert's gate
+// cannot be adapted.
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights);
 
 // What backward needs.

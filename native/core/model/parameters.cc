@@ -8,6 +8,10 @@ at::Tensor rows_of(const Parameter& parameter, const at::Tensor& whole, size_t i
   return rows.narrow(0, begin, parameter.rows[i].second);
 }
 
+int64_t matrices_of(const Parameter& parameter) {
+  return parameter.shape.size() > 2 ? parameter.shape[0] : 1;
+}
+
 std::string projection_name(const std::string& parameter_name) {
   const size_t end = parameter_name.rfind('.');
   const size_t begin = parameter_name.rfind('.', end - 1) + 1;

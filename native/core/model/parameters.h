@@ -20,11 +20,14 @@ struct Parameter {
   // after another in `tensor`. Rows of a tensor of three dimensions are those of its matrices, one
   // after another. A single name that has all of the first dimension is the whole tensor.
   std::vector<std::pair<std::string, int64_t>> rows;
-  Adapter* adapter = nullptr;  // of a matrix that can be adapted
+  Adapter* adapter = nullptr;  // of a matrix or stack that can be adapted
 };
 
 // The part of `whole` [shape] that `parameter.rows[i]` names, as a view. `begin` is its first row.
 at::Tensor rows_of(const Parameter& parameter, const at::Tensor& whole, size_t i, int64_t begin);
+
+// How many matrices lie in the tensor: 1, or those of a stack [matrices, rows, columns].
+int64_t matrices_of(const Parameter& parameter);
 
 // "q_proj" of "self_attn.q_proj.weight"
 std::string projection_name(const std::string& parameter_name);

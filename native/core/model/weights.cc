@@ -113,16 +113,19 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers, cons
     for (const Parameter& parameter : layer_parameters(config, static_cast<int64_t>(i), layer)) {
       if (parameter.adapter == nullptr) continue;
       const Adapter& adapter = *parameter.adapter;
-      for (const auto& [name, rows] : parameter.rows) {
-        // A variable, because clang 16 with OpenMP captures no structured binding.
+      const auto matrices = static_cast<size_t>(matrices_of(parameter));
+      for (size_t r = 0; r < parameter.rows.size(); ++r) {
+        const std::string& name = parameter.rows[r].first;
         const std::string projection = projection_name(name);
         const auto part = std::find_if(adapter.parts.begin(), adapter.parts.end(),
                                        [&](const auto& candidate) { return candidate.name == projection; });
         if (part == adapter.parts.end()) continue;
         const auto p = static_cast<size_t>(part - adapter.parts.begin());
         const std::string module = "base_model.model." + layer_prefix(i) + name.substr(0, name.rfind('.'));
-        views.emplace_back(module + ".lora_A.weight", adapter.part_a(p));
-        views.emplace_back(module + ".lora_B.weight", adapter.part_b(p));
+        const auto matrix = static_cast<int64_t>(r / (parameter.rows.size() / matrices));
+        const auto one = [&](const at::Tensor& part) { return part.dim() == 2 ? part : part[matrix]; };
+        views.emplace_back(module + ".lora_A.weight", one(adapter.part_a(p)));
+        views.emplace_back(module + ".lora_B.weight", one(adapter.part_b(p)));
       }
     }
   }

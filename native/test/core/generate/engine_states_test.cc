@@ -4,8 +4,10 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "core/model/adapter.h"
 #include "test/core/generate/engine_examples.h"
 
 using namespace nlac;
@@ -23,6 +25,14 @@ struct Recurrent {
   ModelConfig widened() {
     loaded.config.max_positions = 512;
     return loaded.config;
+  }
+  // Adds adapters that change the model to all projections.
+  void adapt() {
+    const Weights adapters = make_adapters(loaded.config, {2, 4, projection_names(), 3}, at::kCPU);
+    at::manual_seed(5);
+    for (const at::Tensor& tensor : adapters.list()) tensor.normal_(0, 0.1);
+    const at::ScalarType type = loaded.weights.embedding.scalar_type();
+    loaded.weights = with_adapters(loaded.weights, adapters.copy_as(type, at::kCPU));
   }
   Engine engine(size_t cache_bytes = size_t{1} << 30) {
     return {decoder, cache_bytes, loaded.weights.embedding.scalar_type(), at::kCPU};
@@ -75,12 +85,16 @@ GenerateRequest ask(std::vector<int64_t> tokens, int64_t max_new = 6) {
 }  // namespace
 
 TEST_CASE("texts of a recurrent model have the same bits alone and in a batch") {
-  for (const auto& [dtype, name] : {std::pair{at::kFloat, "qwen3_5"},
-                                    {at::kBFloat16, "qwen3_5"},
-                                    {at::kFloat, "qwen3_5_moe"},
-                                    {at::kBFloat16, "qwen3_5_moe"}}) {
+  for (const auto& [dtype, name, adapted] : {std::tuple{at::kFloat, "qwen3_5", false},
+                                             {at::kBFloat16, "qwen3_5", false},
+                                             {at::kFloat, "qwen3_5_moe", false},
+                                             {at::kBFloat16, "qwen3_5_moe", false},
+                                             {at::kFloat, "qwen3_5_moe", true},
+                                             {at::kBFloat16, "qwen3_5_moe", true}}) {
     CAPTURE(name);
+    CAPTURE(adapted);
     Recurrent model(dtype, name);
+    if (adapted) model.adapt();
     const std::vector<int64_t> prefix = random_ids(100, 1);
     std::vector<GenerateRequest> requests;
     for (const int64_t more : {1, 7, 40, 16})

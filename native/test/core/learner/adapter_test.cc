@@ -142,7 +142,7 @@ TEST_CASE("an adapted learner scores what it generates with the same probabiliti
 }
 
 TEST_CASE("the EMA of an adapter moves by τ") {
-  const auto learner = adapted_learner();
+  const auto learner = adapted_learner(adapted_options(), Family::qwen3_moe);
   learner->update_target(1);
   const auto start = copies(*learner->target_masters());
   learner->token_nll(some_texts(), true);
@@ -177,9 +177,12 @@ TEST_CASE("an adapter learns, and a non-finite loss skips its step") {
 }
 
 TEST_CASE("an adapted learner resumes bit for bit, on a loaded or created base") {
-  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [dtype, family] : {std::pair{at::kFloat, Family::qwen2},
+                                      {at::kBFloat16, Family::qwen2},
+                                      {at::kFloat, Family::qwen3_moe}}) {
     for (bool loaded : {false, true}) {
       CAPTURE(std::string(c10::toString(dtype)));
+      CAPTURE(static_cast<int>(family));
       CAPTURE(loaded);
       const auto train = [&](Learner& learner, int steps) {
         for (int i = 0; i < steps; ++i) {
@@ -192,9 +195,9 @@ TEST_CASE("an adapted learner resumes bit for bit, on a loaded or created base")
         learner.token_nll(some_texts(), true);
       };
       Scratch base, directory;
-      Learner::create(tiny_config(Family::qwen2), 3, options_of())->export_huggingface(base.path());
+      Learner::create(tiny_config(family), 3, options_of())->export_huggingface(base.path());
       const auto learner = loaded ? Learner::load(base.path(), adapted_options(dtype))
-                                  : Learner::create(tiny_config(Family::qwen2), 3, adapted_options(dtype));
+                                  : Learner::create(tiny_config(family), 3, adapted_options(dtype));
       learner->update_target(1);
       train(*learner, 2);
       learner->save(directory.path());

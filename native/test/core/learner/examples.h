@@ -46,7 +46,12 @@ inline ModelConfig tiny_config(Family family = Family::llama) {
   config.max_positions = 96;
   config.tied_embeddings = family != Family::qwen3;
   config.qkv_bias = family == Family::qwen2;
-  config.qk_norm = family == Family::qwen3;
+  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe;
+  if (family == Family::qwen3_moe) {
+    config.experts = {.count = 4, .per_token = 2, .intermediate = 12, .normalised = true};
+    config.layer_kinds.assign(2, LayerKind{});
+    config.layer_kinds[1].feed_forward = FeedForward::experts;
+  }
   return config;
 }
 

@@ -50,14 +50,15 @@ struct Figures {
   double critic_norm = 0, policy_norm = 0, distance = 0;
 };
 
-enum class Kind { plain, value, q, adapter };
+enum class Kind { plain, value, q, adapter, experts };  // the last: adapters of experts
 
 LearnerOptions options_for(Kind kind, at::ScalarType dtype) {
   // Small, so that a rank has several micro-batches and the ranks differ in their number.
   switch (kind) {
     case Kind::value: return with_value_head(dtype, 24);
     case Kind::q: return q_options(dtype, 24);
-    case Kind::adapter: {
+    case Kind::adapter:
+    case Kind::experts: {
       LearnerOptions options = adapted_options(dtype);
       options.micro_batch_tokens = 24;
       return options;
@@ -88,8 +89,13 @@ Figures update(Learner& learner, Kind kind, const RankGroup* group) {
 std::unique_ptr<Learner> make(Kind kind, at::ScalarType dtype, const Group& group = nullptr,
                               int sharding = 0) {
   const LearnerOptions options = options_for(kind, dtype);
-  auto learner = Learner::create(tiny_config(kind == Kind::q ? Family::qwen3 : Family::qwen2), 7,
-                                 group ? on_ranks(options, group, sharding) : options);
+  const Family family = kind == Kind::q         ? Family::qwen3
+                        : kind == Kind::experts ? Family::qwen3_moe
+                                                : Family::qwen2;
+  ModelConfig config = tiny_config(family);
+  // With sharding 2 all layers must have as many parameters.
+  if (kind == Kind::experts) config.layer_kinds[0] = config.layer_kinds[1];
+  auto learner = Learner::create(config, 7, group ? on_ranks(options, group, sharding) : options);
   learner->update_target(1);
   return learner;
 }
@@ -161,7 +167,7 @@ thread_local int64_t FailingAllocator::left = -1;
 
 TEST_CASE("one rank equals a learner without ranks, bit for bit, at every stage, for all parameters") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter}) {
+    for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter, Kind::experts}) {
       const State expected = alone(kind, dtype, 3);
       for (int sharding : {0, 1, 2}) {
         CAPTURE(sharding);
@@ -182,7 +188,7 @@ TEST_CASE("one rank equals a learner without ranks, bit for bit, at every stage,
 }
 
 TEST_CASE("several ranks train what one learner trains, and repeat bit for bit") {
-  for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter}) {
+  for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter, Kind::experts}) {
     const State expected = alone(kind, at::kFloat, 6);
     for (int ranks : {2, 3, 4}) {
       if (ranks == 4 && kind != Kind::plain) continue;
@@ -211,7 +217,7 @@ TEST_CASE("several ranks train what one learner trains, and repeat bit for bit")
 
 TEST_CASE("a checkpoint of two ranks is resumed by one, three and none, bit for bit") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter}) {
+    for (Kind kind : {Kind::plain, Kind::value, Kind::q, Kind::adapter, Kind::experts}) {
       if (dtype == at::kBFloat16 && kind != Kind::value) continue;
       for (int sharding : {0, 1, 2}) {
         for (const bool pending : {false, true}) {

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -156,15 +158,54 @@ TEST_CASE("an export has each expert's matrices, and is read back") {
   }
 }
 
-TEST_CASE("adapters on attention train beside experts, those on experts are refused") {
+TEST_CASE("a target is all projections of its name, or those of experts or shared experts") {
+  const ModelConfig config = Example("qwen3_moe", at::kFloat, "models").model.config,
+                    shared = Example("qwen3_5_moe", at::kFloat, "models").model.config;
+  const auto count = [](const ModelConfig& of, const std::vector<std::string>& targets) {
+    return make_adapters(of, {2, 4, targets, 0}, at::kCPU).named_views(of).size() / 2;
+  };
+  // Three layers, of which two have six experts.
+  CHECK(count(config, projection_names()) == 3 * 4 + 3 + 2 * 6 * 3);
+  CHECK(count(config, {"up_proj"}) == 1 + 2 * 6);
+  CHECK(count(config, {"experts.up_proj"}) == 2 * 6);
+  CHECK(count(config, {"up_proj", "experts.up_proj", "experts.down_proj"}) == 1 + 2 * 6 + 2 * 6);
+  CHECK(count(shared, {"down_proj"}) == 2 * (6 + 1));  // two layers with a shared expert
+  CHECK(count(shared, {"experts.down_proj"}) == 2 * 6);
+  CHECK(count(shared, {"shared_expert.down_proj", "shared_expert.up_proj"}) == 2 * 2);
+  CHECK_REFUSED(count(config, {"shared_expert.down_proj"}), "ERR_VALUE", "shared_expert.down_proj");
+}
+
+TEST_CASE("new adapters of experts change no bit, and each expert has its own A") {
+  const Example example("qwen3_5_moe", at::kFloat, "models");
+  const ModelConfig& config = example.model.config;
+  const Weights adapters = make_adapters(config, {2, 4, projection_names(), 7}, at::kCPU);
+  Decoder decoder(config);
+  CHECK(at::equal(
+      decoder.forward(example.model.weights, example.ids, example.lengths),
+      decoder.forward(with_adapters(example.model.weights, adapters), example.ids, example.lengths)));
+  std::vector<at::Tensor> seen;
+  std::map<std::string, at::Tensor> views;
+  for (const auto& [name, view] : adapters.named_views(config)) {
+    CAPTURE(name);
+    views[name] = view;
+    if (name.find("lora_B") != std::string::npos) {
+      CHECK(view.eq(0).all().item<bool>());
+      continue;
+    }
+    CHECK(view.abs().max().item<double>() <= 1 / std::sqrt(static_cast<double>(view.size(1))));
+    for (const at::Tensor& other : seen) CHECK_FALSE(at::equal(view, other));
+    seen.push_back(view);
+  }
+  // They do not depend on the other targets.
+  for (const auto& [name, view] :
+       make_adapters(config, {2, 4, {"experts.up_proj"}, 7}, at::kCPU).named_views(config))
+    CHECK(at::equal(view, views.at(name)));
+}
+
+TEST_CASE("adapters on attention and experts train beside a frozen router") {
   const Example example("qwen3_moe", at::kFloat, "models");
   const ModelConfig& config = example.model.config;
-  for (const char* target : {"gate_proj", "up_proj", "down_proj"})
-    CHECK_REFUSED(make_adapters(config, {2, 4, {"q_proj", target}, 0}, at::kCPU), "ERR_VALUE", target);
-  // All names together stand for those that can be adapted: here the dense layer's too.
-  const auto names = make_adapters(config, {2, 4, projection_names(), 0}, at::kCPU).named_views(config);
-  CHECK(names.size() == 2 * (3 * 4 + 3));
-  const Weights adapters = make_adapters(config, {2, 4, {"q_proj", "v_proj"}, 3}, at::kCPU);
+  const Weights adapters = make_adapters(config, {2, 4, {"q_proj", "v_proj", "down_proj"}, 3}, at::kCPU);
   for (const at::Tensor& tensor : adapters.list()) tensor.normal_(0, 0.3);
   const Weights adapted = with_adapters(example.model.weights, adapters);
   Decoder decoder(config);

@@ -96,7 +96,9 @@ set(nlac_ranks_sources
 set(nlac_learner_sources
   native/core/learner/arguments.cc
   native/core/learner/checkpoint.cc
+  native/core/learner/exchanges.cc
   native/core/learner/inference.cc
+  native/core/learner/layer_schedule.cc
   native/core/learner/learner.cc
   native/core/learner/losses.cc
   native/core/learner/micro_batches.cc
@@ -188,6 +190,8 @@ set(nlac_test_ranks_sources
 set(nlac_test_learner_sources
   native/test/core/learner/adapter_test.cc
   native/test/core/learner/checkpoint_test.cc
+  native/test/core/learner/divided_weights_test.cc
+  native/test/core/learner/layer_schedule_test.cc
   native/test/core/learner/preferences_test.cc
   native/test/core/learner/scoring_test.cc
   native/test/core/learner/sharding_test.cc

@@ -72,6 +72,7 @@ export function memoryOf(
     held.push({ name: "Node and libtorch", bytes: processBytes });
   }
   const generation = [
+    ...(split.sharding === 3 ? [{ name: "gathered layers", bytes: gatheredBytes(recipe, shape, size) }] : []),
     { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
@@ -98,11 +99,14 @@ function weightParts(
   const adapter = learner.adapter;
   const heads = headCount(algorithm, shape);
   const trained = (adapter === undefined ? whole : adapterCount(shape, adapter)) + heads;
-  // In float32 the masters are the copy to compute with, which every rank has whole.
+  // In float32 the masters are the copy to compute with.
   const parts = sharding === "none" ? 1 : ranks;
-  const masterParts = size === 4 ? 1 : parts;
+  const layers = layerCount(shape, trained, adapter, heads);
+  // Parameters of a copy to compute with; with sharding 3 a part of the layers'.
+  const computing = sharding === 3 ? trained - layers + layers / ranks : trained;
+  const masters = size === 4 ? computing : trained / parts;
   const copy = (name: string) =>
-    size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * trained }];
+    size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * computing }];
   const { moments, averages, references, rewardModels } = work;
   // Its θ, gradients and moments, as for the policy.
   const judge = rewardModels * (16 * trained + (size === 4 ? 0 : size * trained));
@@ -110,36 +114,48 @@ function weightParts(
     ...(adapter === undefined
       ? []
       : [{ name: `the model, ${estimatedDtype(learner.dtype)}`, bytes: size * whole }]),
-    { name: "θ, float32", bytes: (4 * trained) / masterParts },
+    { name: "θ, float32", bytes: 4 * masters },
     ...copy("θ"),
-    { name: "gradients, float32", bytes: 4 * gradientCount(shape, trained, adapter, heads, ranks, sharding) },
+    ...(sharding === 3
+      ? [{ name: "two layers that are gathered", bytes: (2 * size * layers) / shape.layers }]
+      : []),
+    {
+      name: "gradients, float32",
+      bytes:
+        4 *
+        (sharding === 2 || sharding === 3
+          ? trained - layers + layers / ranks + layers / shape.layers + layers / shape.layers / ranks
+          : trained),
+    },
     {
       name: `AdamW's moments, ${moments === 1 ? "one set" : "two sets"}`,
       bytes: (8 * moments * trained) / parts,
     },
-    ...(averages > 0 ? [{ name: "θ̄, float32", bytes: (4 * trained) / masterParts }, ...copy("θ̄")] : []),
+    ...(averages > 0 ? [{ name: "θ̄, float32", bytes: 4 * masters }, ...copy("θ̄")] : []),
     ...(references > 0
-      ? [{ name: `the reference, ${estimatedDtype(learner.dtype)}`, bytes: size * trained }]
+      ? [{ name: `the reference, ${estimatedDtype(learner.dtype)}`, bytes: size * computing }]
       : []),
     ...(judge === 0 ? [] : [{ name: "the reward model, gradients and moments", bytes: judge }]),
   ];
 }
 
-/**
- * Gradients that a rank holds: with sharding 2, a part of the layers', one layer's, and all others.
- */
-function gradientCount(
+/** Trained parameters of the layers: without embeddings, vocabulary matrix and heads. */
+export function layerCount(
   shape: ModelShape,
   trained: number,
   adapter: Recipe["learner"]["adapter"],
   heads: number,
-  ranks: number,
-  sharding: Split["sharding"],
 ): number {
-  if (sharding !== 2) return trained;
   const embeddings = shape.hidden * (1 + (shape.tied ? 1 : 2) * shape.vocabulary);
-  const inLayers = trained - heads - (adapter === undefined ? embeddings : 0);
-  return trained - inLayers + inLayers / ranks + inLayers / shape.layers;
+  return trained - heads - (adapter === undefined ? embeddings : 0);
+}
+
+/** With sharding 3, generation needs all layers of the weights that generate. */
+function gatheredBytes({ learner, algorithm }: Recipe, shape: ModelShape, size: number): number {
+  const { adapter } = learner;
+  const heads = headCount(algorithm, shape);
+  const own = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);
+  return size * layerCount(shape, own + heads, adapter, heads);
 }
 
 /** Bytes of a token's keys and values in all layers. */

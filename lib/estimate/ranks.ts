@@ -6,7 +6,7 @@
 import { estimatedDtype } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { type Device, gpus } from "./devices.ts";
-import { memoryOf, type Split } from "./memory.ts";
+import { layerCount, memoryOf, type Split } from "./memory.ts";
 import { adapterCount, headCount, type ModelShape, parameterCount } from "./shape.ts";
 import { atLimits, type Work } from "./work.ts";
 
@@ -26,7 +26,7 @@ export interface RankPlans {
 /** The card that most clusters have. */
 const plannedDevice = "H100";
 const rankCounts = [1, 2, 4, 8, 16, 32];
-const stages = ["none", 1, 2] as const;
+const stages = ["none", 1, 2, 3] as const;
 
 export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlans {
   const device = gpus.find(({ name }) => name === plannedDevice)!;
@@ -48,15 +48,17 @@ export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlan
 /**
  * A ring all-reduce sends each byte of the float32 gradients nearly twice. With sharding it is a
  * reduce-scatter, which sends them once, and a collection of θ's copy and, at worst in every step,
- * of θ̄'s. With sharding 2 the layers' gradients are sent once per micro-batch, here one.
+ * of θ̄'s. With sharding 2 the layers' gradients are sent once per micro-batch, here one. With
+ * sharding 3 that is also true of the layers' parameters: for θ's forward and backward pass, and for
+ * θ̄'s forward pass. What generation gathers is not counted, because many steps may share it.
  */
 function sentPerStep({ learner, algorithm }: Recipe, shape: ModelShape, { ranks, sharding }: Split): number {
   const { adapter, dtype } = learner;
-  const trained =
-    (adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter)) +
-    headCount(algorithm, shape);
+  const heads = headCount(algorithm, shape);
+  const trained = (adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter)) + heads;
   const share = (ranks - 1) / ranks;
   if (sharding === "none") return 2 * share * 4 * trained;
   const size = estimatedDtype(dtype) === "float32" ? 4 : 2;
-  return share * (4 + 2 * size) * trained;
+  const layers = sharding === 3 ? layerCount(shape, trained, adapter, heads) : 0;
+  return share * (4 * trained + 2 * size * (trained - layers) + 3 * size * layers);
 }

@@ -203,6 +203,16 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   }
 
   /**
+   * With `sharding: 3`: collects the weights that generate next from all ranks, which all call it.
+   * They stay complete until they change, or until the next loss or scoring call. Does nothing
+   * otherwise. `DistributedLearner` calls it.
+   */
+  async gatherWeights(weights: WeightSet): Promise<void> {
+    const which = checkChoice(weights, "weights", weightSets);
+    return this.#run(() => this.#native.gather(which));
+  }
+
+  /**
    * Values of the states before each token of the responses, by the value head of θ, in float32.
    *
    * @returns per text [response tokens], 0 where the text's weight is 0

@@ -105,12 +105,14 @@ export const recipeFields = {
   adapter: adapterOptions.optional(),
   /**
    * What each rank of a distributed training holds a part of instead of all: 1, θ's float32 copy,
-   * AdamW's moments and θ̄'s float32 copy; 2, the layers' gradients too. Ignored without ranks
+   * AdamW's moments and θ̄'s float32 copy; 2, the layers' gradients too; 3, also the layers of the
+   * copies to compute with, which are then collected before they are used. With an adapter this is
+   * said of the adapter only: every rank holds the whole model. Ignored without ranks
    * (docs/scaling.md). Default "none".
    */
   sharding: z
-    .union([z.literal("none"), z.literal(1), z.literal(2)], {
-      error: 'sharding must be "none", 1 or 2 (stage 3 is not implemented)',
+    .union([z.literal("none"), z.literal(1), z.literal(2), z.literal(3)], {
+      error: 'sharding must be "none", 1, 2 or 3',
     })
     .default("none"),
 };

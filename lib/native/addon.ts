@@ -22,7 +22,7 @@ export interface NativeLearnerOptions {
   heads: "none" | "value" | "q"; // of load and create
   adapter: NativeAdapterOptions | undefined;
   ranks: NativeRanks | undefined; // that train together
-  sharding: number; // with ranks: 0, 1 or 2
+  sharding: number; // with ranks: 0, 1, 2 or 3
 }
 
 export interface NativeRankPlace {
@@ -275,6 +275,7 @@ export interface NativeLearner {
     pairs: NativePreferencePair[],
     options: NativePreferenceLoss & { withGradient: boolean },
   ): Promise<NativePreferenceResult[]>;
+  gather(which: "online" | "target"): Promise<void>;
   rewards(texts: NativeJudgedText[]): Promise<Float32Array>;
   rewardLoss(texts: NativeJudgedText[], withGradient: boolean): Promise<Float32Array>;
   softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;

@@ -6,6 +6,16 @@
 import { type NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
+import {
+  distilledTexts,
+  judgedTexts,
+  preferencePairs,
+  rewardTexts,
+  scoredTexts,
+  softQTexts,
+  surrogateOptions,
+  surrogateTexts,
+} from "../learner/inputs.ts";
 import type { Learner } from "../learner/learner.ts";
 import type {
   DetailedKlOptions,
@@ -55,9 +65,13 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   readonly #peers: Peers;
   readonly #ranks: Ranks;
   readonly #places: PrefixPlaces;
+  readonly #divided: boolean; // sharding 3
+  /** The weights that every rank has gathered when it has made the calls so far. */
+  #gathered: WeightSet | undefined;
 
-  private constructor(own: Learner, peers: Peers, ranks: Ranks) {
+  private constructor(own: Learner, peers: Peers, ranks: Ranks, divided: boolean) {
     this.own = own;
+    this.#divided = divided;
     this.#peers = peers;
     this.#ranks = ranks;
     this.#places = new PrefixPlaces(peers.count + 1);
@@ -80,7 +94,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
         for (const call of [opening, ...others]) call.catch(reject);
       });
       await Promise.race([peers.settled([opening, ...others]), failed]);
-      return new DistributedLearner(await opening, peers, ranks);
+      return new DistributedLearner(await opening, peers, ranks, source.options.sharding === 3);
     } catch (error) {
       peers.abandon(error as NlacError);
       throw error;
@@ -115,10 +129,35 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
 
   /**
    * As `Learner.generate`. A conversation goes to the rank that has its prefix in its cache. With
-   * `onToken`, or for a request with `keepHidden`, this rank generates all of them.
+   * `onToken`, or for a request with `keepHidden`, this rank generates all of them. With sharding 3
+   * the ranks first gather the weights, and requests of θ wait for those of θ̄ or the reverse,
+   * because one set is complete at a time.
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
+    if (!this.#divided) return this.#generate(requests, options);
+    const prepared = this.own.prepareRequests(requests);
+    const generations = new Array<Generation>(prepared.length);
+    // All calls are made before the first is awaited, so that no other call comes between them.
+    const calls = (["online", "target"] as const).flatMap((weights) => {
+      const places = [...prepared.keys()].filter((i) => (prepared[i]!.weights ?? "online") === weights);
+      if (places.length === 0) return [];
+      const { onToken } = options;
+      const gathering = this.#gather(weights);
+      const generating = this.#generate(
+        places.map((i) => prepared[i]!),
+        { ...options, ...(onToken && { onToken: (request, token) => onToken(places[request]!, token) }) },
+      );
+      const finished = generating.then((part) => {
+        for (const [j, i] of places.entries()) generations[i] = part[j]!;
+      });
+      return [gathering, finished];
+    });
+    for (const call of await Promise.allSettled(calls)) if (call.status === "rejected") throw call.reason;
+    return generations;
+  }
+
+  async #generate(requests: readonly GenerateRequest[], options: GenerateOptions): Promise<Generation[]> {
     if (this.#peers.count === 0 || options.onToken || requests.some(({ keepHidden }) => keepHidden))
       return this.own.generate(requests, options);
     const prepared = this.own.prepareRequests(requests);
@@ -142,10 +181,12 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     texts: readonly ScoredText[],
     options: { weights?: WeightSet | "reference" | undefined; temperature?: number | undefined } = {},
   ): Promise<Float32Array[]> {
+    scoredTexts(texts, this.own.info);
     return this.#split("logProbs", texts, sizeOfScored, options, false);
   }
 
   async values(texts: readonly ScoredText[]): Promise<Float32Array[]> {
+    scoredTexts(texts, this.own.info);
     return this.#split("values", texts, sizeOfScored, undefined, false);
   }
 
@@ -153,6 +194,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     texts: readonly ScoredText[],
     options: { withGradient?: boolean | undefined } = {},
   ): Promise<Float32Array[]> {
+    scoredTexts(texts, this.own.info);
     return this.#split("tokenNll", texts, sizeOfScored, options, options.withGradient ?? true);
   }
 
@@ -163,6 +205,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     texts: readonly DistilledText[],
     options: TokenKlOptions & { detail?: number } = {},
   ): Promise<(Float32Array | KlDetail)[]> {
+    distilledTexts(texts, this.own.info);
     return this.#split("tokenKl", texts, sizeOfDistilled, options, options.withGradient ?? true, (text) =>
       text.teacherHidden === undefined ? undefined : 0,
     );
@@ -172,10 +215,12 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     texts: readonly SurrogateText[],
     options: SurrogateOptions = {},
   ): Promise<SurrogateResult[]> {
+    surrogateTexts(texts, surrogateOptions(options), this.own.info);
     return this.#split("tokenSurrogate", texts, sizeOfScored, options, options.withGradient ?? true);
   }
 
   async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
+    softQTexts(texts, this.own.info);
     return this.#split("softQ", texts, sizeOfScored, options, options.withGradient ?? true);
   }
 
@@ -183,11 +228,13 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     pairs: readonly PreferencePair[],
     options: PreferenceOptions,
   ): Promise<PreferenceResult[]> {
+    preferencePairs(pairs, this.own.info);
     const size = ({ chosen, rejected }: PreferencePair) => sizeOfScored(chosen) + sizeOfScored(rejected);
     return this.#split("tokenPreference", pairs, size, options, options.withGradient ?? true);
   }
 
   async rewards(texts: readonly RewardText[]): Promise<Float32Array> {
+    rewardTexts(texts, this.own.info);
     return Float32Array.from(
       await this.#split<RewardText, number>("rewards", texts, sizeOfScored, undefined, false),
     );
@@ -197,6 +244,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     texts: readonly JudgedText[],
     options: { withGradient?: boolean } = {},
   ): Promise<Float32Array> {
+    judgedTexts(texts, this.own.info);
     const withGradient = options.withGradient ?? true;
     return Float32Array.from(
       await this.#split<JudgedText, number>("rewardLoss", texts, sizeOfScored, options, withGradient),
@@ -284,6 +332,23 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
 
   // --- helpers -----------------------------------------------------------------------------------
 
+  /** Starts to gather weights on all ranks, unless they are gathered. */
+  async #gather(weights: WeightSet): Promise<void> {
+    if (this.#gathered === weights) return;
+    const done = this.#all("gatherWeights", weights);
+    this.#gathered = weights;
+    try {
+      await done;
+    } catch (error) {
+      this.#gathered = undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * Texts are checked before: a rank that refuses its texts would not take part in the exchanges of
+   * the others, which would wait for it.
+   */
   async #split<Text, Result>(
     method: SplitMethod,
     texts: readonly Text[],
@@ -292,6 +357,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     withGradient: boolean,
     fixed: (text: Text) => number | undefined = () => undefined,
   ): Promise<Result[]> {
+    this.#gathered = undefined;
     const parts = sharesOf(texts.map(size), this.#peers.count + 1, (i) => fixed(texts[i]!));
     try {
       return await this.#inParts<Text, Result>(method, texts, parts, options === undefined ? [] : [options]);
@@ -303,8 +369,8 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   }
 
   /**
-   * Every rank is called, also without texts: with sharding 2 the ranks exchange gradients in the
-   * call.
+   * Every rank is called, also without texts: from sharding 2 on the ranks exchange gradients, and
+   * with 3 parameters, in the call.
    */
   async #inParts<Item, Result>(
     method: SplitMethod,
@@ -331,6 +397,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
 
   /** Makes the call on every rank. Returns rank 0's result. */
   async #all(method: CommonMethod, ...args: unknown[]): Promise<unknown> {
+    this.#gathered = undefined;
     const others = Array.from({ length: this.#peers.count }, (_, i) =>
       this.#peers.call(i + 1, { call: method, args }),
     );

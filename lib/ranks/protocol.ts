@@ -34,6 +34,7 @@ export const splitMethods = [
 
 /** Calls that every rank makes with the same arguments. */
 export const commonMethods = [
+  "gatherWeights",
   "step",
   "discardGradients",
   "discardMoments",

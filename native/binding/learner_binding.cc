@@ -299,6 +299,11 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
                    },
                    from_rows);
              }),
+      method("gather",
+             [](Self& self, Value which) {
+               return self.submit(
+                   [which = to_weight_set(which)](Learner& learner) { learner.gather(which); });
+             }),
       method("values",
              [](Self& self, Value texts) {
                return self.submit([texts = to_vector(texts, "texts", to_scored_text)](

@@ -22,8 +22,10 @@
 // With ranks (LearnerOptions::ranks) each rank has a learner of the same model and computes losses
 // of its own texts. All ranks take part in step(), and in every other call whose comment says so.
 // Gradients are summed over the ranks. With `sharding` each rank holds a part of the masters, the
-// moments and θ̄'s masters (1), and of the layers' summed gradients (2); the copies used in
-// computation are complete.
+// moments and θ̄'s masters (1), of the layers' summed gradients (2), and of the layers of the copies
+// used in computation (3), the reference's too. With 3, each layer is collected from all ranks
+// before it is used: all ranks then make every loss and scoring call, also ranks without texts, and
+// gather() before generation.
 //
 // Errors: ERR_VALUE for bad arguments, before anything is computed; ERR_CONFIG if a head is
 // missing; ERR_OUT_OF_MEMORY if the device or the host runs out. A loss call that throws after it
@@ -55,6 +57,9 @@
 
 namespace nlac {
 
+enum class LayerPass;
+struct LayerStep;
+
 class Learner {
  public:
   static std::unique_ptr<Learner> load(const std::string& path, const LearnerOptions& options);
@@ -79,13 +84,18 @@ class Learner {
                                                  GenerateHooks hooks);
   bool advance_generation();
   static std::vector<GenerateResult> results(GenerateCall& call);
+  // With sharding 3: completes the weights that generate next, and releases other gathered ones. All
+  // ranks call it. They stay complete until they change or the next loss or scoring call, and only
+  // they may generate; otherwise ERR_VALUE. Without sharding 3 it does nothing.
+  void gather(WeightSet which);
   std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, WeightSet which,
                                             double temperature = 1);
   // Returns the value of the state before each response token, by the value head of θ.
   std::vector<std::vector<float>> values(const std::vector<ScoredText>& texts);
-  at::Tensor logits(const std::vector<int64_t>& ids, WeightSet which);  // [time, vocab] f32 on the CPU
+  // [time, vocab] f32 on the CPU. With sharding 3 of gathered weights only.
+  at::Tensor logits(const std::vector<int64_t>& ids, WeightSet which);
 
-  // Forward and backward. With sharding 2, all ranks make the calls with gradient, also ranks
+  // Forward and backward. From sharding 2 on, all ranks make the calls with gradient, also ranks
   // without texts. Gradients of Σ_ij weight_ij loss_ij accumulate until step(). With
   // `with_gradient` false only the losses are computed. A non-finite loss makes the gradient
   // non-finite, so that step() skips.
@@ -141,7 +151,8 @@ class Learner {
   // Returns the relative distance of θ̄ from θ over the trained parameters; 0 if θ̄ does not exist.
   // All ranks call it.
   double target_distance();
-  // Copies the current θ to the reference, and replaces an earlier reference.
+  // Copies the current θ to the reference, and replaces an earlier reference. All ranks call it, and
+  // restore_reference().
   void keep_reference();
   // Copies the reference to θ, which then has its precision, and drops pending gradients. Moments
   // stay. Throws ERR_VALUE if there is no reference.
@@ -193,6 +204,12 @@ class Learner {
   // Computes a loss, stores the caller's results, and returns the losses and the gradient at
   // the hidden states (undefined if it has none).
   using Loss = std::function<LossResult(const Rows&)>;
+  // What a scoring call computes with. It is the same on all ranks.
+  struct Scoring {
+    WeightSet weights = WeightSet::online;
+    std::optional<WeightSet> teacher = {};
+    bool with_gradient = false;
+  };
 
   Learner(LoadedModel model, const LearnerOptions& options);
 
@@ -227,12 +244,31 @@ class Learner {
   AdamWMoments whole_moments(const AdamWMoments& moments) const;
   void set_moments(AdamWMoments& moments, const AdamWMoments& whole) const;
   void make_sharded_gradients();
-  // With sharding 2, ranks exchange the gradients of each layer after its backward pass, as often
-  // as the rank with the most micro-batches does. A rank that has fewer, or fails, sends zeros.
-  int64_t begin_exchanges(int64_t batches);  // returns the number of rounds
-  void exchange_layer(size_t layer);
-  void complete_exchanges(int64_t rounds);
-  void abandon_exchanges(int64_t rounds) noexcept;
+  // The reference with sharding 3: a copy of θ, or a loaded one.
+  void make_sharded_reference();
+  void restore_sharded_reference();
+  void set_sharded_reference(const Weights& whole);
+  void set_computing(const Units& units, const std::vector<at::Tensor>& to, const Weights& whole) const;
+  std::optional<Weights> whole_reference() const;  // as whole_masters()
+
+  // learner/exchanges.cc. In a scoring call the ranks exchange the gradients of each layer after its
+  // backward pass (from sharding 2 on), and collect each layer before it is used (3). They do so in
+  // rounds, as many as the rank with the most micro-batches has. A rank that has fewer, or fails,
+  // takes part with zeros.
+  bool exchanges(const Scoring& scoring) const;  // whether there are rounds
+  void begin_rounds(const Scoring& scoring, int64_t batches, bool reads_teacher);
+  Decoder::BeforeLayer before_layers(LayerPass pass);
+  void finish_round();
+  void finish_rounds();
+  void abandon_rounds() noexcept;
+  void take_part(const Scoring& scoring) noexcept;  // of a rank that failed before its rounds began
+  void perform(const LayerStep& step);
+  void release_gathered();
+  void require_gathered(WeightSet which) const;
+  // Runs a scoring call. If it fails on this rank before score(), the other ranks do not wait.
+  template <typename Body>
+  auto scored(const Scoring& scoring, Body body);
+
   std::vector<at::Tensor> summed_gradients();  // this rank's pieces of the sum over all ranks
   void clear_gradients();                      // after a step
   // Sums pending gradients over the ranks and moves the sum to rank 0, which returns it; the others
@@ -245,10 +281,9 @@ class Learner {
   std::vector<Text> checked(const std::vector<ScoredText>& texts) const;
   Text checked(size_t index, const ScoredText& text) const;
   static std::vector<std::vector<float>> zeros_for(const std::vector<Text>& texts);
-  // Packs texts into micro-batches. For each: forward (also of `teacher`, if any), `loss`,
+  // Packs texts into micro-batches. For each: forward (also of the teacher, if any), `loss`,
   // backward.
-  void score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-             bool with_gradient, const Loss& loss);
+  void score(const std::vector<Text>& texts, const Scoring& scoring, const Loss& loss);
   at::Tensor predicted_values(const Rows& rows) const;  // [rows] f32
   // The texts whose only row is the state after the response. `extended` owns what they point to.
   std::vector<Text> last_states(const std::vector<JudgedText>& texts,
@@ -275,6 +310,7 @@ class Learner {
   bool moved_ = false;  // whether a step has changed θ
   std::unique_ptr<Engine> online_engine_, target_engine_;
   std::shared_ptr<Shards> shards_;  // with sharding
+  bool entered_ = false;            // whether the rounds of this scoring call have begun
 };
 
 }  // namespace nlac

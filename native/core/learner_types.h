@@ -34,7 +34,7 @@ struct LearnerOptions {
   std::optional<AdapterOptions> adapter;
   // The ranks that train together. All of them make and resume their learners at the same time.
   std::shared_ptr<RankGroup> ranks;
-  int sharding = 0;  // with ranks: 0 (every rank holds everything), 1 or 2
+  int sharding = 0;  // with ranks: 0 (every rank holds everything), 1, 2 or 3
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0

@@ -32,7 +32,7 @@ function placeAt(port: number): RankPlace {
   };
 }
 
-const load = (sharding: "none" | 1 | 2): LearnerSource => ({
+const load = (sharding: "none" | 1 | 2 | 3): LearnerSource => ({
   kind: "load",
   model: "errands-base",
   options: { ...options, sharding },
@@ -98,7 +98,7 @@ describe("a learner of two ranks", () => {
   });
   afterAll(() => alone.dispose());
 
-  test.each(["none", 1, 2] as const)(
+  test.each(["none", 1, 2, 3] as const)(
     "trains as one does, and saves what one saves: sharding %s",
     async (sharding) => {
       const { whole, other } = await open(load(sharding));
@@ -123,57 +123,81 @@ describe("a learner of two ranks", () => {
     },
   );
 
-  test("generates the completions of one learner, stops them, and stays usable after an error", async () => {
-    const { whole, other } = await open(load(1));
-    const one = await Learner.load("errands-base", options);
-    const requests = Array.from({ length: 9 }, (_, i) => ({ tokens: ids(20 + i, i), maxNewTokens: 12 }));
-    for (let call = 0; call < 2; call++) {
-      const generations = await whole.generate(requests);
-      const wanted = await one.generate(requests);
-      expect(generations.map(({ tokens }) => tokens)).toEqual(wanted.map(({ tokens }) => tokens));
-      expect(generations.map(({ text }) => text)).toEqual(wanted.map(({ text }) => text));
-    }
-    const streamed: number[] = [];
-    await whole.generate(requests.slice(0, 1), { onToken: (_, token) => streamed.push(token) });
-    expect(streamed.length).toBeGreaterThan(0);
+  test.each([1, 3] as const)(
+    "generates the completions of one learner, stops them, and stays usable after an error: sharding %s",
+    async (sharding) => {
+      const { whole, other } = await open(load(sharding));
+      const one = await Learner.load("errands-base", options);
+      const requests = Array.from({ length: 9 }, (_, i) => ({ tokens: ids(20 + i, i), maxNewTokens: 12 }));
+      for (let call = 0; call < 2; call++) {
+        const generations = await whole.generate(requests);
+        const wanted = await one.generate(requests);
+        expect(generations.map(({ tokens }) => tokens)).toEqual(wanted.map(({ tokens }) => tokens));
+        expect(generations.map(({ text }) => text)).toEqual(wanted.map(({ text }) => text));
+      }
+      // θ and θ̄ in one call and in calls at the same time, with losses between.
+      const mixed = requests.map((request, i) => ({
+        ...{ ...request, seed: 40 + i },
+        weights: i % 3 === 0 ? ("target" as const) : ("online" as const),
+      }));
+      const wanted = (await one.generate(mixed)).map(({ tokens }) => tokens);
+      const calls = [mixed, mixed.slice(0, 1), mixed.slice(1, 3), mixed.slice(3)];
+      const [all, , , rest] = await Promise.all([
+        ...calls.map((call) => whole.generate(call)),
+        whole.logProbs(scored),
+      ]);
+      expect(all!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(wanted);
+      expect(rest!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(wanted.slice(3));
+      const seen: number[][] = mixed.map(() => []);
+      await whole.generate(mixed, { onToken: (request, token) => seen[request]!.push(token) });
+      expect(seen).toEqual(wanted);
 
-    const controller = new AbortController();
-    const long = requests.map((request) => ({ ...request, maxNewTokens: 400, stopTokenIds: [] }));
-    const stopped = whole.generate(long, { signal: controller.signal });
-    controller.abort();
-    await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
+      const streamed: number[] = [];
+      await whole.generate(requests.slice(0, 1), { onToken: (_, token) => streamed.push(token) });
+      expect(streamed.length).toBeGreaterThan(0);
 
-    const wrong = [...scored, { prompt: [1], response: [80_000] }];
-    await expect(whole.tokenNll(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
-    // The gradients of that call are discarded on every rank.
-    await whole.updateTarget(1);
-    await whole.tokenNll(scored);
-    await one.updateTarget(1);
-    await one.tokenNll(scored);
-    const [{ gradNorm }, own] = [await whole.step(step), await one.step(step)];
-    expect(gradNorm).toBeCloseTo(own.gradNorm, 4);
-    await one.dispose();
-    await whole.dispose();
-    expect((await other.exited).code).toBe(0);
-  });
+      const controller = new AbortController();
+      const long = requests.map((request) => ({ ...request, maxNewTokens: 400, stopTokenIds: [] }));
+      const stopped = whole.generate(long, { signal: controller.signal });
+      controller.abort();
+      await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
 
-  test("ends with ERR_PEER when the other rank is killed", async () => {
-    const { whole, other } = await open(load(2));
-    await whole.updateTarget(1);
-    const started = performance.now();
-    other.child.kill("SIGKILL");
-    await expect(
-      (async () => {
-        for (;;) {
-          await whole.tokenNll(scored);
-          await whole.step(step);
-        }
-      })(),
-    ).rejects.toMatchObject({ code: "ERR_PEER" });
-    expect(performance.now() - started).toBeLessThan(60_000);
-    await expect(whole.generate([{ tokens: [1] }])).rejects.toMatchObject({ code: "ERR_PEER" });
-    await whole.dispose();
-  });
+      const wrong = [...scored, { prompt: [1], response: [80_000] }];
+      await expect(whole.tokenNll(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
+      await expect(whole.logProbs(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
+      // The gradients of that call are discarded on every rank.
+      await whole.updateTarget(1);
+      await whole.tokenNll(scored);
+      await one.updateTarget(1);
+      await one.tokenNll(scored);
+      const [{ gradNorm }, own] = [await whole.step(step), await one.step(step)];
+      expect(gradNorm).toBeCloseTo(own.gradNorm, 4);
+      await one.dispose();
+      await whole.dispose();
+      expect((await other.exited).code).toBe(0);
+    },
+  );
+
+  test.each([2, 3] as const)(
+    "ends with ERR_PEER when the other rank is killed: sharding %s",
+    async (sharding) => {
+      const { whole, other } = await open(load(sharding));
+      await whole.updateTarget(1);
+      const started = performance.now();
+      other.child.kill("SIGKILL");
+      await expect(
+        (async () => {
+          for (;;) {
+            await whole.tokenNll(scored);
+            await whole.step(step);
+          }
+        })(),
+      ).rejects.toMatchObject({ code: "ERR_PEER" });
+      expect(performance.now() - started).toBeLessThan(60_000);
+      await expect(whole.generate([{ tokens: [1] }])).rejects.toMatchObject({ code: "ERR_PEER" });
+      await whole.dispose();
+    },
+  );
 });
 
 test("a learner that no rank can open ends all", async () => {

@@ -25,27 +25,31 @@ function played(run: string): unknown[] {
   return records.map(({ task, reward, turns }) => ({ task, reward, texts: turns.map(({ text }) => text) }));
 }
 
-test("two ranks play the episodes of one process, and a repeated command finds the run finished", async () => {
-  await inDirectory(async (directory) => {
-    const one = join(directory, "one");
-    const two = join(directory, "two");
-    expect(await nlac("train", "errands", ...small, "--run", one)).toMatchObject({ code: 0 });
-    const command = ["train", "errands", ...small, "--set", "learner.sharding=2", "--run", two];
-    const ranks = await startNlac(2, ...command);
-    const [first, second] = await Promise.all(ranks.map(({ exited }) => exited));
-    expect(first).toMatchObject({ code: 0, output: expect.stringContaining("Done after") });
-    expect(second).toMatchObject({ code: 0, output: "" });
-    expect(played(two)).toEqual(played(one));
+test.each([2, 3])(
+  "two ranks play the episodes of one process, and a repeated command finds the run finished: sharding %i",
+  async (sharding) => {
+    await inDirectory(async (directory) => {
+      const one = join(directory, "one");
+      const two = join(directory, "two");
+      expect(await nlac("train", "errands", ...small, "--run", one)).toMatchObject({ code: 0 });
+      const command = ["train", "errands", ...small, "--set", `learner.sharding=${sharding}`, "--run", two];
+      const ranks = await startNlac(2, ...command);
+      const [first, second] = await Promise.all(ranks.map(({ exited }) => exited));
+      expect(first).toMatchObject({ code: 0, output: expect.stringContaining("Done after") });
+      expect(second).toMatchObject({ code: 0, output: "" });
+      expect(played(two)).toEqual(played(one));
 
-    const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
-    expect(again.map(({ code }) => code)).toEqual([0, 0]);
-    expect(again[0]!.output).toContain("4 updates");
-    const other = await startNlac(1, "train", "errands", "--run", two);
-    const refused = await other[0]!.exited;
-    expect(refused.code).toBe(1);
-    expect(refused.errors).toMatch(/ERR_RUN: \[rank 0 on .*another recipe/);
-  });
-}, 600_000);
+      const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
+      expect(again.map(({ code }) => code)).toEqual([0, 0]);
+      expect(again[0]!.output).toContain("4 updates");
+      const other = await startNlac(1, "train", "errands", "--run", two);
+      const refused = await other[0]!.exited;
+      expect(refused.code).toBe(1);
+      expect(refused.errors).toMatch(/ERR_RUN: \[rank 0 on .*another recipe/);
+    });
+  },
+  600_000,
+);
 
 test("SIGTERM to all ranks saves a checkpoint, from which the same command continues", async () => {
   await inDirectory(async (directory) => {

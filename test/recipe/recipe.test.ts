@@ -58,7 +58,7 @@ test.each([
   [["config.batchSize=0"], "batchSize"],
   [["learner.dtype=float8"], "dtype"],
   [["learner.int8Generation=yes"], "int8Generation"],
-  [["learner.sharding=3"], "stage 3 is not implemented"],
+  [["learner.sharding=4"], 'sharding must be "none", 1, 2 or 3'],
   [["learner.int8Generation=true", "learner.device=cuda"], "int8Generation"],
   [['learner.adapter={"rank": 0, "alpha": 1}'], "rank"],
   [['learner.adapter={"rank": 1, "alpha": 0}'], "alpha"],

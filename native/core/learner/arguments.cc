@@ -58,8 +58,8 @@ void check_options(const LearnerOptions& options) {
                "int8 generation runs on the CPU only: omit int8Generation");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
                options.micro_batch_tokens);
-  NLAC_REQUIRE(options.sharding >= 0 && options.sharding <= 2, "ERR_VALUE",
-               "sharding must be 0, 1 or 2, not ", options.sharding);
+  NLAC_REQUIRE(options.sharding >= 0 && options.sharding <= 3, "ERR_VALUE",
+               "sharding must be 0, 1, 2 or 3, not ", options.sharding);
   if (options.adapter) check_adapter(*options.adapter);
 }
 

@@ -147,10 +147,12 @@ void Learner::save(const std::string& directory) {
                                {"optimizers", nlohmann::json::array()}};
     if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
     if (target_) write("target.safetensors", whole_target_masters());
-    attempt([&] {
-      if (reference_)
-        write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
-    });
+    if (reference_) {
+      const std::optional<Weights> reference = whole_reference();
+      attempt([&] {
+        write_tensors(root / "reference.safetensors", reference->named_views(config_), options_.dtype);
+      });
+    }
     if (manifest["gradients"]) write("gradients.safetensors", pending);
     for (const auto& [name, moments] : moments_) {
       if (moments.steps == 0) continue;
@@ -197,8 +199,8 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
                    " holds an adapter: the path of its model is needed");
       NLAC_REQUIRE(checksum.empty() || checksum == checksum_of(model), "ERR_CHECKPOINT", model,
                    " is not the model that the adapter in ", directory, " belongs to");
-      std::unique_ptr<Learner> learner(
-          new Learner(load_model(model, loaded_type(options), options.device, options.heads), options));
+      std::unique_ptr<Learner> learner(new Learner(
+          load_model(model, loaded_type(options), loading_device(options), options.heads), options));
       if (options.adapter) {
         const std::string config = ModelConfig::from_json(read_text(root / "config.json")).to_json("float32");
         NLAC_REQUIRE(config == learner->config_.to_json("float32"), "ERR_CHECKPOINT", model,
@@ -233,10 +235,16 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         }
       }
       if (manifest.value("reference", false)) {
-        Weights reference = learner->master_.like(options.dtype, options.device);
+        const bool divided = learner->shards_ && options.sharding >= 3;
+        Weights reference =
+            learner->master_.like(options.dtype, divided ? at::Device(at::kCPU) : options.device);
         read_tensors(root / "reference.safetensors", reference.named_views(learner->config_),
                      /*half=*/true);
-        learner->reference_ = learner->on_base(std::move(reference));
+        if (divided) {
+          learner->set_sharded_reference(reference);
+        } else {
+          learner->reference_ = learner->on_base(std::move(reference));
+        }
       }
       if (manifest.at("gradients").get<bool>()) {
         const Weights gradients = learner->master_.like(at::kFloat, at::kCPU);

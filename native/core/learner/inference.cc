@@ -21,6 +21,7 @@ std::shared_ptr<GenerateCall> Learner::begin_generation(std::vector<GenerateRequ
     NLAC_REQUIRE(which != WeightSet::reference, "ERR_VALUE",
                  "the reference can score texts but not generate");
     weights(which);  // allocates θ̄, or throws
+    require_gathered(which);
     Engine& engine = which == WeightSet::online ? *online_engine_ : *target_engine_;
     return engine.submit(std::move(requests), std::move(hooks));
   });
@@ -43,18 +44,20 @@ std::vector<GenerateResult> Learner::results(GenerateCall& call) {
 }
 
 void Learner::changed(WeightSet which) {
+  release_gathered();
   (which == WeightSet::online ? online_engine_ : target_engine_)->drop_caches();
   decoder_.forget_packed(which == WeightSet::online ? online_ : *target_);
 }
 
 std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, WeightSet which,
                                                    double temperature) {
-  return guarded([&] {
+  const Scoring scoring{.weights = which};
+  return scored(scoring, [&] {
     check_temperature(temperature);
     const std::vector<Text> items = checked(texts);
     auto output = zeros_for(items);
     const Weights& used = weights(which);
-    score(items, used, nullptr, false, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const LossResult result = linear_token_log_probs(rows.hidden, used.head, rows.targets, rows.row_weights,
                                                        {}, false, {temperature, false, 0}, {});
       rows.scatter(result.log_probs, [&](size_t text) { return output[text].data(); });
@@ -65,11 +68,12 @@ std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>
 }
 
 std::vector<std::vector<float>> Learner::values(const std::vector<ScoredText>& texts) {
-  return guarded([&] {
+  const Scoring scoring;
+  return scored(scoring, [&] {
     require_value_head();
     const std::vector<Text> items = checked(texts);
     auto output = zeros_for(items);
-    score(items, online_, nullptr, false, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       rows.scatter(predicted_values(rows), [&](size_t text) { return output[text].data(); });
       return LossResult{};
     });
@@ -84,6 +88,7 @@ at::Tensor Learner::logits(const std::vector<int64_t>& ids, WeightSet which) {
                  ids.size(), " tokens, more than the context of ", config_.max_positions);
     check_ids(config_, ids);
     const Weights& used = weights(which);
+    require_gathered(which);
     const at::Tensor hidden =
         decoder_.forward(used, on_device(ids, options_.device), {static_cast<int64_t>(ids.size())});
     return nlac::logits(hidden, used.head).to(at::kCPU, at::kFloat).contiguous();

@@ -88,6 +88,11 @@ auto guarded(Body body) {
   }
 }
 
+// Where a model is loaded. With sharding 3 a device may have no memory for all masters.
+inline at::Device loading_device(const LearnerOptions& options) {
+  return options.ranks && options.sharding >= 3 && !options.adapter ? at::Device(at::kCPU) : options.device;
+}
+
 template <typename... Where>
 void check_ids(const ModelConfig& config, const Ids& ids, const Where&... where) {
   for (int64_t id : ids) {
@@ -118,4 +123,18 @@ inline at::ScalarType loaded_type(const LearnerOptions& options) {
 std::string checksum_of(const std::string& model);
 
 }  // namespace learner
+
+template <typename Body>
+auto Learner::scored(const Scoring& scoring, Body body) {
+  return learner::guarded([&] {
+    entered_ = false;
+    try {
+      return body();
+    } catch (...) {
+      take_part(scoring);
+      throw;
+    }
+  });
+}
+
 }  // namespace nlac

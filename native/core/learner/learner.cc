@@ -79,7 +79,7 @@ std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOpt
   check_options(options);
   return guarded([&] {
     std::unique_ptr<Learner> learner(
-        new Learner(load_model(path, loaded_type(options), options.device, options.heads), options));
+        new Learner(load_model(path, loaded_type(options), loading_device(options), options.heads), options));
     // Later checkpoints may replace this one, so a base from a checkpoint is saved with this
     // learner.
     if (options.adapter && !fs::exists(fs::path(path) / "learner.json"))
@@ -105,7 +105,8 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       ++stream;
     }
     const at::ScalarType type = loaded_type(options);
-    if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
+    const at::Device device = loading_device(options);
+    if (!device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, device);
     weights.add_heads(options.heads);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights), 0}, options));
   });

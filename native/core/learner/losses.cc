@@ -11,10 +11,11 @@ namespace nlac {
 using namespace learner;
 
 LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gradient) {
-  return guarded([&] {
+  const Scoring scoring{.with_gradient = with_gradient};
+  return scored(scoring, [&] {
     const std::vector<Text> items = checked(texts);
     LossOutput output{zeros_for(items)};
-    score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       LossResult result = linear_token_nll(rows.hidden, online_.head, rows.targets, rows.row_weights, {},
                                            {1.0, rows.with_gradient, 0}, rows.head_gradient);
       rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
@@ -27,8 +28,10 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
 LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature,
                              const Support& support, bool with_gradient, const Divergence& divergence,
                              int64_t detail) {
-  return guarded([&] {
-    const bool without_teacher = support.kind == SupportKind::sampled && detail < 0;
+  const bool without_teacher = support.kind == SupportKind::sampled && detail < 0;
+  Scoring scoring{.with_gradient = with_gradient};
+  if (!without_teacher) scoring.teacher = WeightSet::target;
+  return scored(scoring, [&] {
     NLAC_REQUIRE(detail <= config_.vocab_size, "ERR_VALUE", "detail must be at most the vocabulary of ",
                  config_.vocab_size, ", got ", detail);
     check_temperature(temperature);
@@ -65,7 +68,7 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
       rows.scatter(from.top_log_probs, [&](size_t text) { return side(text).top_log_probs.data(); }, detail);
     };
     const Weights* teacher = without_teacher ? nullptr : &weights(WeightSet::target);
-    score(items, online_, teacher, with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const LossOptions options{temperature, rows.with_gradient, 0, false, detail};
       LossResult result = teacher ? linear_token_kl(rows.hidden, online_.head, rows.teacher_hidden,
                                                     teacher->head, rows.row_weights, rows.targets, divergence,
@@ -84,7 +87,8 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
 
 std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<SurrogateText>& texts,
                                                       const SurrogateSettings& settings) {
-  return guarded([&] {
+  const Scoring scoring{.with_gradient = settings.with_gradient};
+  return scored(scoring, [&] {
     const std::optional<ValueOptions>& value = settings.value;
     const bool with_reference = settings.surrogate.kl_coefficient != 0;
     check_temperature(settings.temperature);
@@ -116,7 +120,7 @@ std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<Surrogat
                          value ? zeros : std::vector<float>{}, value ? zeros : std::vector<float>{}});
     }
 
-    score(items, online_, nullptr, settings.with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const auto input = [&](std::vector<float> SurrogateText::* list) {
         return rows.gather([&](size_t text) { return (texts[text].*list).data(); });
       };
@@ -176,7 +180,8 @@ LossResult Learner::value_loss(const Rows& rows, const at::Tensor& values, const
 }
 
 std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options) {
-  return guarded([&] {
+  const Scoring scoring{.teacher = WeightSet::target, .with_gradient = options.with_gradient};
+  return scored(scoring, [&] {
     require_q_heads();
     check_soft_q(options);
     std::vector<Text> items;
@@ -190,7 +195,7 @@ std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, co
     }
     const Weights& target = weights(WeightSet::target);
 
-    score(items, online_, &target, options.with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const auto give = [&](std::vector<float> SoftQOutput::* list, const at::Tensor& values) {
         rows.scatter(values, [&](size_t text) { return (outputs[text].*list).data(); });
       };

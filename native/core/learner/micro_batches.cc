@@ -34,8 +34,10 @@ struct Packed {
 
 }  // namespace
 
-void Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                    bool with_gradient, const Loss& loss) {
+void Learner::score(const std::vector<Text>& texts, const Scoring& scoring, const Loss& loss) {
+  const bool with_gradient = scoring.with_gradient;
+  const Weights& weights = this->weights(scoring.weights);
+  const Weights* teacher = scoring.teacher ? &this->weights(*scoring.teacher) : nullptr;
   // Consecutive texts, as many as fit on the student's and on the teacher's side. Texts that must
   // stay together may exceed the limit.
   struct MicroBatch {
@@ -63,9 +65,10 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     batches.back().texts.push_back(i);
   }
 
-  const bool exchanged = with_gradient && shards_ && shards_->exchanges_layers();
-  std::function<void(size_t)> after_layer;
-  if (exchanged) after_layer = [this](size_t layer) { exchange_layer(layer); };
+  const bool exchanged = exchanges(scoring);
+  const auto before = [&](LayerPass pass) {
+    return exchanged ? before_layers(pass) : Decoder::BeforeLayer{};
+  };
 
   const at::Device device = options_.device;
   const auto run = [&](const MicroBatch& batch) {
@@ -88,7 +91,9 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     if (teacher) {
       at::Tensor read;  // the rows of texts without kept states
       if (!teacher_packed.ids.empty())
-        read = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
+        read = decoder_
+                   .forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths,
+                            before(LayerPass::teacher))
                    .index_select(0, on_device(teacher_packed.rows, device));
       std::vector<at::Tensor> parts;
       int64_t from = 0;
@@ -108,8 +113,9 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     std::shared_ptr<Decoder::Tape> tape;
     const at::Tensor ids = on_device(packed.ids, device);
     const at::Tensor hidden =
-        with_gradient ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape)
-                      : decoder_.forward(weights, ids, packed.lengths);
+        with_gradient ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape,
+                                         before(LayerPass::forward))
+                      : decoder_.forward(weights, ids, packed.lengths, before(LayerPass::forward));
     const at::Tensor places = on_device(packed.rows, device);
     rows.hidden = hidden.index_select(0, places);
     rows.targets = on_device(targets, device);
@@ -129,19 +135,23 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     double balance = options_.balance.value_or(config_.experts.balance);
     if (config_.experts.count == 0) balance = 0;
     if (balance != 0) balance *= rows.row_weights.abs().sum().item<double>();
-    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, after_layer, balance);
+    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, before(LayerPass::backward),
+                      balance);
   };
 
-  int64_t rounds = 0;
   if (exchanged) {
-    options_.ranks->together([&] { make_gradients(); });
-    rounds = begin_exchanges(static_cast<int64_t>(batches.size()));
+    const bool reads_teacher = std::any_of(batches.begin(), batches.end(),
+                                           [](const MicroBatch& batch) { return batch.teacher > 0; });
+    begin_rounds(scoring, static_cast<int64_t>(batches.size()), reads_teacher);
   }
   try {
-    for (const MicroBatch& batch : batches) run(batch);
-    if (exchanged) complete_exchanges(rounds);
+    for (const MicroBatch& batch : batches) {
+      run(batch);
+      if (exchanged) finish_round();
+    }
+    if (exchanged) finish_rounds();
   } catch (...) {
-    if (exchanged) abandon_exchanges(rounds);
+    if (exchanged) abandon_rounds();
     if (with_gradient) discard_gradients();
     throw;
   }

@@ -114,6 +114,7 @@ double Learner::target_distance() {
 
 void Learner::keep_reference() {
   guarded([&] {
+    if (shards_ && shards_->divides_weights()) return make_sharded_reference();
     // With an adapter only its matrices are copied, not the base.
     const Weights& kept = shards_ ? shards_->trained : base_ ? master_ : online_;
     reference_ = on_base(kept.copy_as(options_.dtype, options_.device));
@@ -125,7 +126,9 @@ void Learner::restore_reference() {
     NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: call keepReference first");
     discard_gradients();
     moved_ = true;
-    if (shards_) {
+    if (shards_ && shards_->divides_weights()) {
+      restore_sharded_reference();
+    } else if (shards_) {
       set_masters(*reference_);
     } else {
       const std::vector<at::Tensor> from = reference_->list();

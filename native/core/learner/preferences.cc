@@ -10,7 +10,8 @@ using namespace learner;
 
 std::vector<PreferenceOutput> Learner::token_preference(const std::vector<PreferencePair>& pairs,
                                                         const PreferenceLoss& loss, bool with_gradient) {
-  return guarded([&] {
+  const Scoring scoring{.with_gradient = with_gradient};
+  return scored(scoring, [&] {
     check_preference(loss);
     std::vector<Text> items;
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -30,7 +31,7 @@ std::vector<PreferenceOutput> Learner::token_preference(const std::vector<Prefer
     }
 
     std::vector<PreferenceOutput> outputs(pairs.size());
-    score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       PreferenceInputs inputs;
       inputs.targets = rows.targets;
       std::vector<size_t> present;  // pairs of this micro-batch
@@ -87,13 +88,14 @@ at::Tensor Learner::reward_logits(const Rows& rows) const {
 }
 
 std::vector<float> Learner::rewards(const std::vector<JudgedText>& texts) {
-  return guarded([&] {
+  const Scoring scoring;
+  return scored(scoring, [&] {
     require_value_head();
     std::vector<Ids> extended;
     std::vector<Text> items = last_states(texts, extended);
     for (Text& item : items) item.weights.back() = 1;
     std::vector<float> output(texts.size());
-    score(items, online_, nullptr, false, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const at::Tensor rewards = reward_logits(rows).sigmoid().to(at::kCPU);
       for (size_t row = 0; row < rows.places.size(); ++row)
         output[rows.places[row].text] = rewards.const_data_ptr<float>()[row];
@@ -104,7 +106,8 @@ std::vector<float> Learner::rewards(const std::vector<JudgedText>& texts) {
 }
 
 std::vector<float> Learner::reward_loss(const std::vector<JudgedText>& texts, bool with_gradient) {
-  return guarded([&] {
+  const Scoring scoring{.with_gradient = with_gradient};
+  return scored(scoring, [&] {
     require_value_head();
     for (size_t i = 0; i < texts.size(); ++i) {
       NLAC_REQUIRE(texts[i].label >= 0 && texts[i].label <= 1, "ERR_VALUE", "text ", i,
@@ -115,7 +118,7 @@ std::vector<float> Learner::reward_loss(const std::vector<JudgedText>& texts, bo
     std::vector<Ids> extended;
     const std::vector<Text> items = last_states(texts, extended);
     std::vector<float> output(texts.size());
-    score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
+    score(items, scoring, [&](const Rows& rows) {
       const at::Tensor logits = reward_logits(rows).to(at::kCPU);
       std::vector<float> losses, gradients;
       for (size_t row = 0; row < rows.places.size(); ++row) {

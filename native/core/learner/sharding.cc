@@ -14,15 +14,17 @@ using namespace learner;
 // --- parameters ----------------------------------------------------------------------------------
 
 Weights Learner::on_units(Units& units) const {
-  const ShardLayout& layout = shards_->layout;
-  Weights weights = master_.like(options_.dtype, options_.device);
-  const std::vector<at::Tensor> list = weights.list();
-  // One unit after the other, so that little memory is allocated twice.
-  for (size_t u = 0; u < layout.units(); ++u) {
-    units.push_back(layout.whole(u, at::TensorOptions().dtype(options_.dtype).device(options_.device)));
-    layout.point(list, u, units.back());
-  }
-  return weights;
+  const Shards& s = *shards_;
+  const at::TensorOptions type = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+  for (size_t u = 0; u < s.layout.units(); ++u)
+    units.push_back(s.divided(u) ? s.layout.own(u, type) : s.layout.whole(u, type));
+  const std::vector<at::Tensor> shapes = master_.list();
+  return master_.map([&](const at::Tensor& shape) {
+    const auto same = [&](const at::Tensor& other) { return other.is_same(shape); };
+    const auto i = static_cast<size_t>(std::find_if(shapes.begin(), shapes.end(), same) - shapes.begin());
+    const size_t unit = s.layout.unit_of(i);
+    return s.layout.view(i, shape, s.divided(unit) ? s.buffer(unit) : units[unit]);
+  });
 }
 
 void Learner::shard() {
@@ -31,29 +33,44 @@ void Learner::shard() {
   shards_ =
       std::make_shared<Shards>(Shards{ShardLayout(loaded, ranks.rank(), ranks.size()), options_.sharding});
   Shards& s = *shards_;
-  s.trained = on_units(s.online);
   const at::TensorOptions real = at::TensorOptions().dtype(at::kFloat).device(options_.device);
+  if (s.divides_weights()) {
+    const int64_t largest = s.layout.largest_layer();
+    for (at::Tensor& buffer : s.buffers) buffer = at::zeros({largest}, real.dtype(options_.dtype));
+  }
+  s.trained = on_units(s.online);
   if (loaded.value.defined()) {
     // The value head computes in float32, so each rank has its whole master.
-    master_.value = at::empty_like(loaded.value);
-    master_.value_bias = at::empty_like(loaded.value_bias);
+    master_.value = at::empty(loaded.value.sizes(), real);
+    master_.value_bias = at::empty(loaded.value_bias.sizes(), real);
     s.value = s.layout.whole(s.layout.value_unit(), real);
     s.layout.point(master_.list(), s.layout.value_unit(), s.value);
   }
-  s.master = options_.dtype == at::kFloat ? s.layout.all_own_of(s.online) : s.layout.all_own(real);
+  s.master = options_.dtype == at::kFloat ? s.own_of(s.online) : s.layout.all_own(real);
   set_masters(loaded);
   online_ = on_base(s.trained);
 }
 
 void Learner::set_masters(const Weights& whole) {
   Shards& s = *shards_;
-  const std::vector<at::Tensor> from = whole.list(), to = s.trained.list();
-  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-  const std::vector<at::Tensor> own = s.layout.pieces(s.master), cut = s.layout.cut(from);
+  set_computing(s.online, s.trained.list(), whole);
+  const std::vector<at::Tensor> own = s.layout.pieces(s.master), cut = s.layout.cut(whole.list());
   for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
   if (!whole.value.defined()) return;
   master_.value.copy_(whole.value);
   master_.value_bias.copy_(whole.value_bias);
+}
+
+// `to` is the list of weights on `units`.
+void Learner::set_computing(const Units& units, const std::vector<at::Tensor>& to,
+                            const Weights& whole) const {
+  const Shards& s = *shards_;
+  const std::vector<at::Tensor> from = whole.list();
+  for (size_t i = 0; i < to.size(); ++i)
+    if (!s.divided(s.layout.unit_of(i))) to[i].copy_(from[i]);
+  if (!s.divides_weights()) return;
+  const std::vector<at::Tensor> own = s.layout.pieces(s.own_of(units)), cut = s.layout.cut(from);
+  for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
 }
 
 void Learner::make_sharded_target() {
@@ -63,7 +80,7 @@ void Learner::make_sharded_target() {
   for (size_t u = 0; u < target.size(); ++u) target[u].copy_(s.online[u]);
   Units master;
   if (options_.dtype == at::kFloat) {
-    master = s.layout.all_own_of(target);
+    master = s.own_of(target);
   } else {
     for (const at::Tensor& part : s.master) master.push_back(part.clone());
   }
@@ -74,10 +91,35 @@ void Learner::make_sharded_target() {
 
 void Learner::set_target_masters(const Weights& whole) {
   Shards& s = *shards_;
-  const std::vector<at::Tensor> from = whole.list(), to = target_->list();
-  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-  const std::vector<at::Tensor> own = s.layout.pieces(s.target_master), cut = s.layout.cut(from);
+  set_computing(s.target, target_->list(), whole);
+  const std::vector<at::Tensor> own = s.layout.pieces(s.target_master), cut = s.layout.cut(whole.list());
   for (size_t i = 0; i < own.size(); ++i) own[i].copy_(cut[i]);
+}
+
+void Learner::make_sharded_reference() {
+  Shards& s = *shards_;
+  Units reference;
+  const Weights made = on_units(reference);
+  for (size_t u = 0; u < reference.size(); ++u) reference[u].copy_(s.online[u]);
+  s.reference = std::move(reference);
+  reference_ = on_base(made);
+}
+
+void Learner::restore_sharded_reference() {
+  Shards& s = *shards_;
+  const Units own = s.own_of(s.reference);
+  for (size_t u = 0; u < own.size(); ++u) {
+    s.online[u].copy_(s.reference[u]);
+    s.master[u].copy_(own[u]);
+  }
+  if (!master_.value.defined()) return;
+  master_.value.copy_(reference_->value);
+  master_.value_bias.copy_(reference_->value_bias);
+}
+
+void Learner::set_sharded_reference(const Weights& whole) {
+  make_sharded_reference();
+  set_computing(shards_->reference, reference_->list(), whole);
 }
 
 Learner::Held Learner::held(WeightSet which) const {
@@ -85,7 +127,7 @@ Learner::Held Learner::held(WeightSet which) const {
   if (shards_) {
     const Shards& s = *shards_;
     return {s.layout.pieces(online ? s.master : s.target_master),
-            s.layout.pieces(s.layout.all_own_of(online ? s.online : s.target))};
+            s.layout.pieces(s.own_of(online ? s.online : s.target))};
   }
   if (online) return {master_.list(), online_.list()};
   return {target_master_->list(), target_->list()};
@@ -94,9 +136,9 @@ Learner::Held Learner::held(WeightSet which) const {
 void Learner::collect(WeightSet which) {
   if (!shards_) return;
   Shards& s = *shards_;
-  const Units& units = which == WeightSet::online ? s.online : s.target;
+  const Units& units = s.units(which);
   for (size_t u = 0; u < units.size(); ++u)
-    options_.ranks->all_gather(units[u], s.layout.own_of(u, units[u]));
+    if (!s.divided(u)) options_.ranks->all_gather(units[u], s.layout.own_of(u, units[u]));
   if (which != WeightSet::online || !master_.value.defined()) return;
   options_.ranks->all_gather(s.value, s.master[s.layout.value_unit()].clone());
 }
@@ -117,7 +159,7 @@ std::optional<Weights> Learner::gathered(const Units& own) const {
   for (size_t u = 0; u < own.size(); ++u) {
     const at::Tensor all = s.layout.whole(u, own[u].options());
     options_.ranks->all_gather(all, own[u].clone());
-    if (whole) s.layout.point(whole->list(), u, all.to(at::kCPU));
+    if (whole) s.layout.point(whole->list(), u, all.to(at::kCPU, at::kFloat));
   }
   return whole;
 }
@@ -128,6 +170,10 @@ std::optional<Weights> Learner::whole_masters() const {
 
 std::optional<Weights> Learner::whole_target_masters() const {
   return shards_ ? gathered(shards_->target_master) : target_master_;
+}
+
+std::optional<Weights> Learner::whole_reference() const {
+  return shards_ && shards_->divides_weights() ? gathered(shards_->own_of(shards_->reference)) : reference_;
 }
 
 AdamWMoments Learner::whole_moments(const AdamWMoments& moments) const {
@@ -164,49 +210,21 @@ void Learner::make_sharded_gradients() {
   Weights gradients = master_.like(at::kFloat, options_.device);
   const std::vector<at::Tensor> list = gradients.list();
   Units units(s.layout.units()), sums(s.layout.units());
+  at::Tensor shared, scratch;
+  if (s.exchanges_layers()) {
+    const int64_t largest = s.layout.largest_layer();
+    shared = at::zeros({largest}, real);
+    scratch = at::empty({largest / options_.ranks->size()}, real);
+  }
   for (size_t u = 0; u < units.size(); ++u) {
-    const bool shared = s.exchanged(u);
-    NLAC_REQUIRE(!shared || s.master[u].numel() == s.master[0].numel(), "ERR_INTERNAL",
-                 "the layers differ in size");
-    units[u] = shared && u > 0 ? units[0] : s.layout.whole(u, real);
-    if (shared) sums[u] = s.layout.own(u, real);
+    units[u] = s.exchanged(u) ? shared.narrow(0, 0, s.layout.elements(u)) : s.layout.whole(u, real);
+    if (s.exchanged(u)) sums[u] = s.layout.own(u, real);
     s.layout.point(list, u, units[u]);
   }
   s.gradients = std::move(units);
+  s.scratch = std::move(scratch);
   s.sums = std::move(sums);
   gradients_ = std::move(gradients);
-}
-
-int64_t Learner::begin_exchanges(int64_t batches) {
-  shards_->exchanges = 0;
-  return options_.ranks->max(batches);
-}
-
-void Learner::exchange_layer(size_t layer) {
-  Shards& s = *shards_;
-  const at::Tensor sum = at::empty_like(s.sums[layer]);
-  s.exchanging = true;
-  options_.ranks->reduce_scatter(sum, s.gradients[layer]);
-  s.exchanging = false;
-  s.sums[layer].add_(sum);
-  s.gradients[layer].zero_();
-  ++s.exchanges;
-}
-
-void Learner::complete_exchanges(int64_t rounds) {
-  const auto layers = static_cast<int64_t>(shards_->layout.layers());
-  while (shards_->exchanges < rounds * layers)
-    exchange_layer(static_cast<size_t>(layers - 1 - shards_->exchanges % layers));
-}
-
-void Learner::abandon_exchanges(int64_t rounds) noexcept {
-  if (std::exchange(shards_->exchanging, false)) return;  // an exchange has failed: a rank has ended
-  try {
-    shards_->gradients.front().zero_();
-    complete_exchanges(rounds);
-  } catch (...) {
-    // The caller reports the first failure.
-  }
 }
 
 std::vector<at::Tensor> Learner::summed_gradients() {
@@ -233,7 +251,9 @@ std::vector<at::Tensor> Learner::summed_gradients() {
 
 void Learner::clear_gradients() {
   if (!shards_) return;  // the step has zeroed them
-  for (const at::Tensor& unit : shards_->gradients) unit.zero_();
+  const Shards& s = *shards_;
+  for (size_t u = 0; u < s.gradients.size(); ++u)
+    if (!s.exchanged(u)) s.gradients[u].zero_();  // the others are empty since their exchange
 }
 
 std::optional<Weights> Learner::pending_gradients() {
@@ -279,6 +299,7 @@ void Learner::discard_gradients() {
   if (!shards_) return;
   shards_->gradients.clear();
   shards_->sums.clear();
+  shards_->scratch.reset();
 }
 
 // --- Q heads -------------------------------------------------------------------------------------

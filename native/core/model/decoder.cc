@@ -139,8 +139,8 @@ PackedPass Decoder::packed_pass(const at::Tensor& ids, const std::vector<int64_t
 }
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
-                            const std::vector<int64_t>& lengths, bool recompute,
-                            std::shared_ptr<Tape>& tape) {
+                            const std::vector<int64_t>& lengths, bool recompute, std::shared_ptr<Tape>& tape,
+                            const BeforeLayer& before_layer) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   tape = std::make_shared<Tape>();
@@ -149,6 +149,7 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
   tape->recompute = recompute;
   at::Tensor x = embedded(weights, ids);
   for (size_t l = 0; l < weights.layers.size(); ++l) {
+    if (before_layer) before_layer(l);
     LayerTape now;
     x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), tape->pass, x, now);
     if (now.experts.routing.probabilities.defined()) tape->load.add(now.experts.routing);
@@ -164,12 +165,13 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
 }
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
-                            const std::vector<int64_t>& lengths) {
+                            const std::vector<int64_t>& lengths, const BeforeLayer& before_layer) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   const PackedPass pass = packed_pass(ids, lengths);
   at::Tensor x = embedded(weights, ids);
   for (size_t l = 0; l < weights.layers.size(); ++l) {
+    if (before_layer) before_layer(l);
     LayerTape dropped;
     x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), pass, x, dropped);
   }
@@ -199,7 +201,7 @@ static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, 
 }
 
 void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                       Weights& gradients, const std::function<void(size_t)>& after_layer, double balance) {
+                       Weights& gradients, const BeforeLayer& before_layer, double balance) {
   WithoutAutograd guard;
   NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
   NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [",
@@ -211,11 +213,11 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];
     const LayerKind kind = config_.kind(static_cast<int64_t>(l));
+    if (before_layer) before_layer(l);
     LayerTape now = std::exchange(tape->layers[l], {});
     if (tape->recompute)
       layer_forward(layer, config_, kind, tape->pass, at::Tensor(now.input), now, /*tape_only=*/true);
     grad = layer_backward(layer, config_, kind, tape->pass, now, grad, gradients.layers[l]);
-    if (after_layer) after_layer(l);
   }
   if (!gradients.embedding.defined()) return;
   if (config_.embedding_scale != 1) grad = grad * rounded_scale(config_, weights);

@@ -48,19 +48,22 @@ class Decoder {
 
   // Training: activations for backward, opaque to callers.
   struct Tape;
+  using BeforeLayer = std::function<void(size_t)>;
   // `ids`: [tokens] i64 packed; `lengths`: tokens of each sequence (sum = tokens). Returns
   // final-normed hidden states [tokens, hidden]. With `recompute` only each layer's input is kept.
+  // `before_layer`, if any, is called with each layer's index before its weights are read.
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
-                     bool recompute, std::shared_ptr<Tape>& tape);
+                     bool recompute, std::shared_ptr<Tape>& tape, const BeforeLayer& before_layer = {});
   // The same without a tape, for log probabilities and teachers.
-  at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths);
+  at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
+                     const BeforeLayer& before_layer = {});
   // `grad_hidden`: [tokens, hidden], the gradient at the result of forward. Adds to `gradients`,
   // float32 tensors of the weights' shapes; undefined ones are frozen and not computed. Consumes
-  // the tape. `after_layer`, if any, is called with each layer's index, from the last to the first,
-  // when its gradients have been added. `balance` is the coefficient of the load-balance loss of a
+  // the tape. `before_layer` is called from the last layer to the first, when the gradients of the
+  // layer after it have been added. `balance` is the coefficient of the load-balance loss of a
   // mixture of experts, whose gradients are added too.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
-                Weights& gradients, const std::function<void(size_t)>& after_layer = {}, double balance = 0);
+                Weights& gradients, const BeforeLayer& before_layer = {}, double balance = 0);
   // The load-balance loss over the tape's tokens (experts_part.h), without the coefficient; 0 for a model
   // without experts.
   static double balance_loss(const Tape& tape);

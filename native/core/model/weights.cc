@@ -87,6 +87,10 @@ std::vector<at::Tensor> Weights::list() const {
   return tensors;
 }
 
+Weights Weights::map(const std::function<at::Tensor(const at::Tensor&)>& make) const {
+  return transform(*this, make);
+}
+
 Weights Weights::like(at::ScalarType dtype, at::Device device) const {
   return transform(*this, [&](const at::Tensor& from) {
     return at::empty(from.sizes(), from.options().dtype(dtype).device(device));

@@ -44,8 +44,9 @@ struct Weights {
   // The trained tensors in a fixed order: the adapters' if there are any, else the model's (a tied
   // head once), then the heads'. The optimizer and the EMA use this list.
   std::vector<at::Tensor> list() const;
-  // Tensors of the same shapes in another type: uninitialised, zeroed or copied. Ties are
-  // preserved.
+  // The same structure with make(tensor) for every defined tensor. Ties are preserved.
+  Weights map(const std::function<at::Tensor(const at::Tensor&)>& make) const;
+  // Tensors of the same shapes in another type: uninitialised, zeroed or copied.
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;

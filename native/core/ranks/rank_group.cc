@@ -74,7 +74,8 @@ struct RankGroup::Backend {
   c10::intrusive_ptr<c10d::TCPStore> server;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> group;
-  at::Device device = at::kCPU;
+  // What sum() and max() send, [1]. Allocated once, so that neither fails while the others wait.
+  at::Tensor real, integer;
 
   template <typename Call>
   void run(const char* what, std::chrono::milliseconds timeout, Call call) {
@@ -120,7 +121,9 @@ void RankGroup::connect(at::Device device) {
   as_peer("the ranks did not connect", [&] {
     backend_->group = device.is_cpu() ? gloo(backend_->store, place_) : nccl(backend_->store, place_);
   });
-  backend_->device = device;
+  const at::TensorOptions on = at::TensorOptions().device(device);
+  backend_->real = at::zeros({1}, on.dtype(at::kDouble));
+  backend_->integer = at::zeros({1}, on.dtype(at::kLong));
 }
 
 void RankGroup::all_reduce(const at::Tensor& tensor) {
@@ -142,15 +145,25 @@ void RankGroup::all_gather(const at::Tensor& all, const at::Tensor& own) {
   backend_->run("all-gather", place_.timeout, [&] { return backend_->group->_allgather_base(to, from); });
 }
 
+std::function<void()> RankGroup::start_all_gather(const at::Tensor& all, const at::Tensor& own) {
+  if (all.numel() == 0) return [] {};
+  NLAC_REQUIRE(backend_->group, "ERR_INTERNAL", "the ranks are not connected");
+  at::Tensor to = all, from = own;
+  const auto work = as_peer("all-gather", [&] { return backend_->group->_allgather_base(to, from); });
+  // The tensors are held, because the transfer uses them.
+  return [this, work, to, from] { as_peer("all-gather", [&] { work->wait(place_.timeout); }); };
+}
+
 double RankGroup::sum(double value) {
-  const at::Tensor cell =
-      at::full({1}, value, at::TensorOptions().dtype(at::kDouble).device(backend_->device));
+  NLAC_REQUIRE(backend_->group, "ERR_INTERNAL", "the ranks are not connected");
+  const at::Tensor& cell = backend_->real.fill_(value);
   all_reduce(cell);
   return cell.item<double>();
 }
 
 int64_t RankGroup::max(int64_t value) {
-  const at::Tensor cell = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(backend_->device));
+  NLAC_REQUIRE(backend_->group, "ERR_INTERNAL", "the ranks are not connected");
+  const at::Tensor& cell = backend_->integer.fill_(value);
   std::vector<at::Tensor> tensors{cell};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;

@@ -52,6 +52,9 @@ class RankGroup {
   void reduce_scatter(const at::Tensor& own, const at::Tensor& all);
   // all [n * ranks] ← every rank's own [n] in order. `own` may be this rank's part of `all`.
   void all_gather(const at::Tensor& all, const at::Tensor& own);
+  // Starts all_gather(). The returned function waits for it; it may be called once, or dropped if
+  // another call has thrown. Until then neither tensor may be used.
+  std::function<void()> start_all_gather(const at::Tensor& all, const at::Tensor& own);
   double sum(double value);
   int64_t max(int64_t value);
   // Runs `body`, which must not communicate, on all ranks. If it throws on any, all throw.

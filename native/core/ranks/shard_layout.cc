@@ -59,8 +59,14 @@ ShardLayout::ShardLayout(const Weights& weights, int rank, int ranks)
             [](const Piece& a, const Piece& b) { return a.tensor < b.tensor; });
 }
 
+int64_t ShardLayout::largest_layer() const {
+  int64_t largest = 0;
+  for (size_t l = 0; l < layers_; ++l) largest = std::max(largest, elements(l));
+  return largest;
+}
+
 at::Tensor ShardLayout::whole(size_t unit, const at::TensorOptions& options) const {
-  return at::zeros({units_[unit].part * ranks_}, options);
+  return at::zeros({elements(unit)}, options);
 }
 
 at::Tensor ShardLayout::own(size_t unit, const at::TensorOptions& options) const {
@@ -98,6 +104,13 @@ void ShardLayout::point(const std::vector<at::Tensor>& list, size_t unit, const 
     tensor.set_(whole.storage(), whole.storage_offset() + chosen.offsets[k], tensor.sizes(),
                 tensor.strides());
   }
+}
+
+at::Tensor ShardLayout::view(size_t tensor, const at::Tensor& like, const at::Tensor& whole) const {
+  const Unit& unit = units_[unit_of_[tensor]];
+  const auto place = std::find(unit.tensors.begin(), unit.tensors.end(), tensor);
+  const int64_t offset = unit.offsets[static_cast<size_t>(place - unit.tensors.begin())];
+  return whole.narrow(0, offset, like.numel()).view(like.sizes());
 }
 
 std::vector<at::Tensor> ShardLayout::pieces(const Units& own) const {

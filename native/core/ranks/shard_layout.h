@@ -25,6 +25,9 @@ class ShardLayout {
   size_t layers() const { return layers_; }
   size_t value_unit() const { return layers_ + 1; }                 // exists if there is a value head
   size_t unit_of(size_t tensor) const { return unit_of_[tensor]; }  // index in Weights::list()
+  int64_t elements(size_t unit) const { return units_[unit].part * ranks_; }  // of the whole unit
+
+  int64_t largest_layer() const;  // elements
 
   // Zeroed units.
   at::Tensor whole(size_t unit, const at::TensorOptions& options) const;
@@ -37,6 +40,8 @@ class ShardLayout {
 
   // Makes the tensors of the unit, among `list` (a Weights::list()), views of `whole`.
   void point(const std::vector<at::Tensor>& list, size_t unit, const at::Tensor& whole) const;
+  // The tensor of index `tensor`, with the shape of `like`, as a view of its whole unit.
+  at::Tensor view(size_t tensor, const at::Tensor& like, const at::Tensor& whole) const;
 
   // What this rank holds, cut where parameters end, in the order of Weights::list(), as views. A
   // piece of a matrix has two dimensions, as AdamW's decay requires. cut() takes whole parameters.

@@ -36,6 +36,15 @@ TEST_CASE("collectives sum and collect in every type, the same bits on every ran
         const at::Tensor view = mine.narrow(0, group->rank() * n, n);
         view.copy_(part);
         group->all_gather(mine, view);
+        // Two are started before either is waited for, with a sum between.
+        const at::Tensor first = at::zeros_like(own), second = at::zeros_like(own);
+        const auto wait_first = group->start_all_gather(first, part);
+        const auto wait_second = group->start_all_gather(second, part.neg());
+        CHECK(group->sum(1) == ranks);
+        wait_second();
+        wait_first();
+        CHECK(at::equal(first, whole));
+        CHECK(at::equal(second, whole.neg()));
         const std::lock_guard lock(mutex);
         sums[rank] = sum, parts[rank] = part, all[rank] = whole, in_place[rank] = mine;
       });

@@ -1,0 +1,257 @@
+// Sharding 3: a rank holds its part of the layers, and collects a layer before it is used.
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "test/core/learner/on_ranks.h"
+
+using namespace learner_test;
+using namespace nlac;
+
+namespace {
+
+std::vector<GenerateRequest> some_requests() {
+  std::vector<GenerateRequest> requests(3);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].tokens = random_ids(4 + static_cast<int64_t>(i), 30 + i);
+    requests[i].max_new_tokens = 8;
+    requests[i].seed = i;
+  }
+  return requests;
+}
+
+std::vector<std::vector<int64_t>> generated(Learner& learner, WeightSet which) {
+  std::vector<std::vector<int64_t>> lists;
+  for (const GenerateResult& result : learner.generate(some_requests(), which, {}))
+    lists.push_back(result.tokens);
+  return lists;
+}
+
+// Counts the bytes that each thread has allocated and that are still held, whoever frees them.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  struct Count {
+    std::atomic<int64_t> held = 0, most = 0;
+  };
+
+  at::DataPtr allocate(size_t bytes) override {
+    if (count == nullptr) return under->allocate(bytes);
+    auto block = std::make_unique<Block>(Block{under->allocate(bytes), static_cast<int64_t>(bytes), count});
+    const int64_t held = count->held += block->bytes;
+    if (held > count->most) count->most = held;
+    void* data = block->memory.get();
+    return {data, block.release(), &free_block, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    under->copy_data(to, from, bytes);
+  }
+
+  c10::Allocator* const under = c10::GetCPUAllocator();
+  static thread_local Count* count;  // of this thread
+
+ private:
+  struct Block {
+    at::DataPtr memory;
+    int64_t bytes;
+    Count* count;
+  };
+  static void free_block(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    block->count->held -= block->bytes;
+  }
+};
+thread_local CountingAllocator::Count* CountingAllocator::count = nullptr;
+
+}  // namespace
+
+TEST_CASE("weights that are gathered generate as one learner's, until they are used otherwise") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const bool int8 : {false, true}) {
+      for (Kind kind : {Kind::plain, Kind::adapter, Kind::deep}) {
+        CAPTURE(int8);
+        CAPTURE(static_cast<int>(kind));
+        LearnerOptions options = options_for(kind, dtype);
+        options.int8_generation = int8;
+        const ModelConfig config = kind == Kind::deep ? deep_config() : tiny_config(Family::qwen2);
+        const auto lone = Learner::create(config, 7, options);
+        lone->update_target(1);
+        lone->token_nll(some_texts(), true);
+        lone->step(quick_step(), "");
+        std::vector<std::vector<std::vector<int64_t>>> expected;
+        for (WeightSet which : {WeightSet::online, WeightSet::target})
+          expected.push_back(generated(*lone, which));
+        run_ranks(1, [&](const Group& group) {
+          const auto learner = Learner::create(config, 7, on_ranks(options, group, 3));
+          learner->update_target(1);
+          CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
+          learner->token_nll(some_texts(), true);
+          learner->step(quick_step(), "");
+          for (int round = 0; round < 2; ++round) {
+            learner->gather(WeightSet::online);
+            CHECK(generated(*learner, WeightSet::online) == expected[0]);
+            // Only one set is complete at a time.
+            CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
+            learner->gather(WeightSet::target);
+            learner->gather(WeightSet::target);
+            CHECK(generated(*learner, WeightSet::target) == expected[1]);
+            CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
+            // A pass collects layer by layer again.
+            CHECK(learner->log_probs(some_texts(), WeightSet::target) ==
+                  lone->log_probs(some_texts(), WeightSet::target));
+            CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
+          }
+          CHECK(code_of([&] { learner->gather(WeightSet::reference); }) == "ERR_VALUE");
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks generate different numbers of texts with gathered weights") {
+  const auto lone = make(Kind::deep, at::kFloat);
+  const auto expected = generated(*lone, WeightSet::online);
+  const at::Tensor logits = lone->logits(random_ids(9, 3), WeightSet::online);
+  run_ranks(3, [&](const Group& group) {
+    const auto learner = make(Kind::deep, at::kFloat, group, 3);
+    CHECK(code_of([&] { learner->logits(random_ids(9, 3), WeightSet::online); }) == "ERR_VALUE");
+    learner->gather(WeightSet::online);
+    if (group->rank() == 1) CHECK(generated(*learner, WeightSet::online) == expected);
+    if (group->rank() == 2) CHECK(at::equal(learner->logits(random_ids(9, 3), WeightSet::online), logits));
+    update(*learner, Kind::deep, group.get());
+    CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
+  });
+}
+
+TEST_CASE("ranks without texts, and with kept states of the teacher, take part") {
+  const auto lone = make(Kind::plain, at::kFloat);
+  const auto scores = lone->log_probs(some_texts(), WeightSet::online);
+  std::vector<DistilledText> texts = some_distilled();
+  std::vector<at::Tensor> states;  // of θ̄, as generation keeps them
+  for (DistilledText& text : texts) {
+    GenerateRequest request;
+    request.tokens = text.teacher;
+    request.max_new_tokens = 6;
+    request.keep_hidden = true;
+    const GenerateResult result = lone->generate({request}, WeightSet::target, {})[0];
+    text.response = result.tokens;
+    states.push_back(result.hidden);
+  }
+  const auto losses = lone->token_kl(texts, 1, {}, true).losses;
+  const double norm = lone->step(quick_step(), "").grad_norm;
+  for (const int with_states : {0, 1, 2}) {  // that rank; 2: both
+    CAPTURE(with_states);
+    run_ranks(2, [&](const Group& group) {
+      const auto learner = make(Kind::plain, at::kFloat, group, 3);
+      const int rank = group->rank();
+      const std::vector<ScoredText> scored = rank == 0 ? some_texts() : std::vector<ScoredText>{};
+      const auto computed = learner->log_probs(scored, WeightSet::online);
+      if (rank == 0) CHECK(computed == scores);
+      std::vector<DistilledText> all = texts;
+      for (size_t i = 0; i < all.size(); ++i)
+        if (with_states == 2 || with_states == rank) all[i].teacher_hidden = states[i];
+      const auto own = learner->token_kl(share(all, group.get()), 1, {}, true).losses;
+      for (size_t i = 0; i < own.size(); ++i) {
+        const auto& wanted = losses[2 * i + static_cast<size_t>(rank)];
+        REQUIRE(own[i].size() == wanted.size());
+        for (size_t j = 0; j < wanted.size(); ++j) CHECK(std::abs(own[i][j] - wanted[j]) < 1e-5);
+      }
+      CHECK(learner->step(quick_step(), "").grad_norm == doctest::Approx(norm).epsilon(1e-3));
+    });
+  }
+}
+
+TEST_CASE("a text that one rank refuses does not hold up the others") {
+  for (int sharding : {2, 3}) {
+    CAPTURE(sharding);
+    run_ranks(2, [&](const Group& group) {
+      const auto learner = make(Kind::value, at::kFloat, group, sharding);
+      std::vector<ScoredText> wrong = some_texts();
+      std::vector<DistilledText> wrong_pairs = some_distilled();
+      const bool refuses = group->rank() == 1;
+      if (refuses) wrong[2].response[0] = 99, wrong_pairs[1].teacher[0] = 99;
+      const std::string expected = refuses ? "ERR_VALUE" : "none";
+      CHECK(code_of([&] { learner->token_nll(wrong, true); }) == expected);
+      CHECK(code_of([&] { learner->token_kl(wrong_pairs, 1, {}, true); }) == expected);
+      CHECK(code_of([&] { learner->log_probs(wrong, WeightSet::target); }) == expected);
+      CHECK(code_of([&] { learner->values(wrong); }) == expected);
+      learner->discard_gradients();
+      learner->token_nll(share(some_texts(), group.get()), true);
+      CHECK(!learner->step(quick_step(), "").skipped);
+    });
+  }
+}
+
+TEST_CASE("the reference is divided too, scores, and is restored") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto lone = make(Kind::value, dtype);
+    lone->keep_reference();
+    const auto scores = lone->log_probs(some_texts(), WeightSet::reference);
+    const auto values = lone->values(some_texts());
+    run_ranks(3, [&](const Group& group) {
+      const auto learner = make(Kind::value, dtype, group, 3);
+      learner->keep_reference();
+      update(*learner, Kind::value, group.get());
+      CHECK(learner->log_probs(some_texts(), WeightSet::reference) == scores);
+      CHECK(learner->log_probs(some_texts(), WeightSet::online) != scores);
+      learner->restore_reference();
+      CHECK(learner->log_probs(some_texts(), WeightSet::online) == scores);
+      CHECK(learner->values(some_texts()) == values);
+      const auto masters = learner->whole_masters();
+      if (group->rank() == 0) {
+        const std::vector<at::Tensor> list = masters->list(), kept = lone->masters().list();
+        for (size_t i = 0; i < list.size(); ++i) CHECK(at::equal(list[i].to(dtype), kept[i].to(dtype)));
+      }
+    });
+  }
+}
+
+TEST_CASE("a rank holds less than at stage 2 while it trains") {
+  static CountingAllocator counting;
+  c10::SetCPUAllocator(&counting, 1);
+  const ModelConfig config = deep_config();
+  int64_t in_layers = 0;  // parameters
+  const Weights shapes = allocate_weights(config, at::kFloat, at::kMeta);
+  for (const at::Tensor& tensor : shapes.list()) in_layers += tensor.numel();
+  in_layers -= shapes.embedding.numel() + shapes.norm.numel();
+  for (const int ranks : {2, 4}) {
+    std::array<int64_t, 4> held{}, most{};
+    for (const int sharding : {2, 3}) {
+      std::vector<CountingAllocator::Count> counts(static_cast<size_t>(ranks));
+      run_ranks(ranks, [&](const Group& group) {
+        CountingAllocator::Count& count = counts[static_cast<size_t>(group->rank())];
+        CountingAllocator::count = &count;
+        {
+          const auto learner = make(Kind::deep, at::kBFloat16, group, sharding);
+          update(*learner, Kind::deep, group.get());
+          const int64_t before = count.held;
+          learner->gather(WeightSet::target);
+          generated(*learner, WeightSet::target);
+          learner->drop_caches();
+          learner->log_probs({}, WeightSet::target);
+          // What generation has gathered is freed by the next pass.
+          if (sharding == 3) CHECK(count.held < before + 2 * in_layers);
+          count.most = 0;
+          update(*learner, Kind::deep, group.get());
+          if (group->rank() == 0) {
+            held[static_cast<size_t>(sharding)] = count.held;
+            most[static_cast<size_t>(sharding)] = count.most;
+          }
+        }
+        CountingAllocator::count = nullptr;
+      });
+    }
+    CAPTURE(ranks);
+    CAPTURE(held[2]);
+    CAPTURE(held[3]);
+    CAPTURE(most[2]);
+    CAPTURE(most[3]);
+    // The copies of θ and θ̄ take two bytes a parameter each. Two of five layers are in the buffers.
+    const auto saved = static_cast<double>(held[2] - held[3]) / static_cast<double>(in_layers);
+    MESSAGE(ranks, " ranks: ", held[2], " bytes held at stage 2, ", held[3], " at stage 3; most ", most[2],
+            ", ", most[3], "; saved bytes per layer parameter ", saved);
+    CHECK(saved > 4.0 * (1 - 1.0 / ranks) - 1.2);
+    CHECK(most[3] < most[2]);
+  }
+  c10::SetCPUAllocator(counting.under, 1);
+}

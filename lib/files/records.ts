@@ -77,14 +77,17 @@ export class RecordWriter {
     this.#append(lineOf(record), (line) => this.#file.append(line));
   }
 
-  /** As `append`, and flushes the file. If that fails, the record is removed again. */
-  appendDurably(record: unknown): void {
-    this.#append(lineOf(record), (line) => this.#file.appendDurably(line));
+  /**
+   * Appends all of the records, with one write, and flushes the file. If that fails, none of them
+   * remains.
+   */
+  appendDurably(...records: unknown[]): void {
+    this.#append(Buffer.concat(records.map(lineOf)), (lines) => this.#file.appendDurably(lines));
   }
 
-  #append(line: Uint8Array, write: (line: Uint8Array) => void): void {
-    write(line);
-    this.#appended?.push(line);
+  #append(lines: Uint8Array, write: (lines: Uint8Array) => void): void {
+    write(lines);
+    this.#appended?.push(lines);
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */

@@ -1,5 +1,6 @@
 /** Rewards whose answer was lost, and which the client sends again. */
 
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
@@ -96,4 +97,30 @@ it("are recognized by the server that recorded them, in a recording without a lo
     await turn(second.client, [say("Go")], "one");
     expect(await second.reward("one", { reward: 1 })).toMatchObject({ status: 200 });
     expect([...readEpisodeRecords(record)]).toHaveLength(2);
+  }));
+
+it("are not recognized once the episode was deleted, and its keys are deleted with it", () =>
+  inDirectory(async (directory) => {
+    const record = join(directory, "episodes.jsonl");
+    let episodes: Extension["episodes"];
+    const { client, reward } = await start(same(), record, {
+      openLog: join(directory, "open.jsonl"),
+      extend: (extension) => {
+        episodes = extension.episodes;
+      },
+    });
+    for (const name of ["one", "two"]) {
+      await turn(client, [say("Go")], name);
+      await reward(name, { reward: 1 }, keyed(`key of ${name}`));
+    }
+    expect(await episodes!.deleteRecorded(({ task }) => task === "one")).toBe(true);
+    expect(await reward("one", { reward: 1 }, keyed("key of one"))).toMatchObject({
+      ...{
+        status: 400,
+        error: { code: "episode_conflict", message: expect.stringContaining("was dropped") },
+      },
+    });
+    expect(await reward("two", { reward: 1 }, keyed("key of two"))).toMatchObject({ status: 200 });
+    expect(readFileSync(record, "utf8")).toContain("key of two");
+    expect(readFileSync(record, "utf8")).not.toContain("key of one");
   }));

@@ -18,7 +18,7 @@ import { badRequest, RequestError } from "../serve/protocol.ts";
 import type { Extension } from "../serve/server.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Correction } from "./corrections.ts";
-import type { GuardRails } from "./guard-rails.ts";
+import { type GuardRails, measuredMetrics } from "./guard-rails.ts";
 import type { Tasks } from "./tasks.ts";
 import type { Version } from "./versions.ts";
 
@@ -74,8 +74,15 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     }
   });
   app.post("/v1/metrics", async (c) => {
-    for (const [name, value] of Object.entries(await read(c, metricsRequest)))
-      trained.guard.post(name, value);
+    const posted = Object.entries(await read(c, metricsRequest));
+    const reserved = posted.find(([name]) => measuredMetrics.includes(name))?.[0];
+    if (reserved !== undefined)
+      throw badRequest(
+        `The server measures "${reserved}" itself: post your metric under another name.`,
+        reserved,
+        "reserved_metric",
+      );
+    for (const [name, value] of posted) trained.guard.post(name, value);
     return c.json({});
   });
   app.post("/v1/episodes/:id/corrections", async (c) => {

@@ -6,11 +6,20 @@
  */
 
 import type { EpisodeRecord } from "../episodes/records.ts";
+import { isLeasedGroup } from "./tasks.ts";
+
+/** Incomplete groups in memory, and names of complete leased ones. */
+const most = { incomplete: 1024, complete: 16_384 } as const;
 
 export class GroupOrder {
   readonly #size: number;
-  /** Episodes of groups that are not complete, by the group's name. */
+  /**
+   * Episodes of groups that are not complete, by the group's name, the one that grew last at the
+   * end.
+   */
   readonly #incomplete = new Map<string, EpisodeRecord[]>();
+  /** Names of complete groups that were leased. */
+  readonly #complete = new Set<string>();
 
   /** @param size episodes per group; 1 is without groups */
   constructor(size: number) {
@@ -19,20 +28,32 @@ export class GroupOrder {
 
   /**
    * Returns the episodes that can be trained on after `record`: `record`, or the group that it
-   * completes. Later episodes of the same name begin a new group. Episodes without a group are left
-   * out, and so are held-out ones.
+   * completes. Later episodes of the same name begin a new group, unless the group was leased: they
+   * are then a surplus, as when a task was leased again and its first episode was rewarded late.
+   * Left out are such a surplus, episodes without a group, held-out ones, and those of a group that
+   * stayed incomplete while 1,024 others grew.
    */
   add(record: EpisodeRecord): EpisodeRecord[] {
     if (record.split === "test") return [];
     if (this.#size === 1) return [record];
     const { group: name } = record;
-    if (name === undefined) return [];
+    if (name === undefined || this.#complete.has(name)) return [];
     const group = [...(this.#incomplete.get(name) ?? []), record];
+    this.#incomplete.delete(name);
     if (group.length < this.#size) {
       this.#incomplete.set(name, group);
+      dropOldest(this.#incomplete, most.incomplete);
       return [];
     }
-    this.#incomplete.delete(name);
+    if (isLeasedGroup(name)) {
+      this.#complete.add(name);
+      dropOldest(this.#complete, most.complete);
+    }
     return group;
   }
+}
+
+/** Removes the first key if there are more than `most`. */
+function dropOldest(keyed: Map<string, unknown> | Set<string>, most: number): void {
+  if (keyed.size > most) keyed.delete(keyed.keys().next().value!);
 }

@@ -22,6 +22,9 @@ export const guardConfig = z.strictObject({
   episodes: z.int().min(1).default(64),
 });
 
+/** What the guard rails measure themselves; clients cannot post values under these names. */
+export const measuredMetrics: readonly string[] = ["success", "reward", "parse", "eval/success"];
+
 export type GuardConfig = z.infer<typeof guardConfig>;
 
 interface Measured {
@@ -34,6 +37,8 @@ interface Measured {
 export class GuardRails {
   readonly #config: GuardConfig;
   readonly #episodes: Measured[] = [];
+  /** Success of the latest held-out episodes. */
+  readonly #heldOut: number[] = [];
   /** Latest values of the metrics that clients post. */
   readonly #posted = new Map<string, number[]>();
 
@@ -52,24 +57,24 @@ export class GuardRails {
     if (isFaulty(record) || !isOfStart(record, start)) return;
     const success = succeeded(record) ? 1 : 0;
     if (record.split === "test") {
-      this.post("eval/success", success);
+      this.#keep(this.#heldOut, success);
       return;
     }
     const parsed = record.turns.filter(({ action }) => action !== undefined).length;
-    this.#episodes.push({
-      success,
-      reward: record.reward,
-      parse: parsed / record.turns.length,
-    });
-    if (this.#episodes.length > this.#config.episodes) this.#episodes.shift();
+    this.#keep(this.#episodes, { success, reward: record.reward, parse: parsed / record.turns.length });
   }
 
-  /** Adds a value of a client's metric. */
+  /** Adds a value of a client's metric. One of `measuredMetrics` has no effect. */
   post(name: string, value: number): void {
     const values = this.#posted.get(name) ?? [];
-    values.push(value);
-    if (values.length > this.#config.episodes) values.shift();
+    this.#keep(values, value);
     this.#posted.set(name, values);
+  }
+
+  /** Adds a measurement, in place of the oldest one if there are enough. */
+  #keep<T>(latest: T[], measured: T): void {
+    latest.push(measured);
+    if (latest.length > this.#config.episodes) latest.shift();
   }
 
   /** Means over the latest episodes and values; a metric with too few of them is left out. */
@@ -78,14 +83,17 @@ export class GuardRails {
     if (this.#episodes.length >= this.#config.episodes)
       for (const name of ["success", "reward", "parse"] as const)
         quality[name] = mean(this.#episodes.map((measured) => measured[name]));
+    if (this.#heldOut.length >= this.#config.episodes) quality["eval/success"] = mean(this.#heldOut);
     for (const [name, values] of this.#posted)
-      if (values.length >= this.#config.episodes) quality[name] = mean(values);
+      if (values.length >= this.#config.episodes && !measuredMetrics.includes(name))
+        quality[name] = mean(values);
     return quality;
   }
 
   /** Forgets what was measured, because the weights have changed as a whole. */
   reset(): void {
     this.#episodes.length = 0;
+    this.#heldOut.length = 0;
     this.#posted.clear();
   }
 

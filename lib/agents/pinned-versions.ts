@@ -2,7 +2,7 @@
 
 import type { Learner } from "../learner/learner.ts";
 import type { Admission } from "../serve/conversation-cache.ts";
-import { RequestError } from "../serve/protocol.ts";
+import { asRequestError, RequestError } from "../serve/protocol.ts";
 
 interface Pinned {
   learner: Promise<Learner>;
@@ -12,22 +12,26 @@ interface Pinned {
 
 export class PinnedVersions {
   readonly #load: (name: string) => Promise<Learner>;
+  readonly #isKept: (name: string) => boolean;
   readonly #most: number;
   /** By name, in the order of their last use. */
   readonly #loaded = new Map<string, Pinned>();
 
   /**
    * @param load opens a version, or throws
+   * @param isKept whether a version exists
    * @param most versions in memory at a time
    */
-  constructor(load: (name: string) => Promise<Learner>, most: number) {
+  constructor(load: (name: string) => Promise<Learner>, isKept: (name: string) => boolean, most: number) {
     this.#load = load;
+    this.#isKept = isKept;
     this.#most = most;
   }
 
   /**
-   * Admits a request to a version. Throws a RequestError of status 404 for one that is not kept, or
-   * 503 if requests use all versions that may be in memory.
+   * Admits a request to a version. Throws a RequestError of status 404 for one that is not kept; 503
+   * if requests use all versions that may be in memory, or there is no memory for it; 500 if it
+   * cannot be loaded.
    */
   async admit(name: string): Promise<Admission> {
     const pinned = this.#loaded.get(name) ?? this.#open(name);
@@ -48,14 +52,26 @@ export class PinnedVersions {
       };
     } catch (error) {
       if (this.#loaded.get(name) === pinned) this.#loaded.delete(name);
-      throw new RequestError(
-        404,
-        "invalid_request_error",
-        `The version ${name} cannot be loaded: ${(error as Error).message}`,
-        "model_not_found",
-        "model",
-      );
+      throw this.#asAnswer(error, name);
     }
+  }
+
+  /** Why a version could not be loaded: it may have been removed meanwhile. */
+  #asAnswer(error: unknown, name: string): RequestError {
+    try {
+      if (!this.#isKept(name))
+        return new RequestError(
+          404,
+          "invalid_request_error",
+          `The version ${name} is not kept.`,
+          "model_not_found",
+          "model",
+        );
+    } catch {} // the versions cannot be read, nor can this one
+    const { status, message, code } = asRequestError(error);
+    // What the client sent is not at fault.
+    const known = status === 503 ? status : 500;
+    return new RequestError(known, "server_error", `The version ${name} cannot be loaded: ${message}`, code);
   }
 
   async dispose(): Promise<void> {

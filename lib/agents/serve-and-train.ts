@@ -161,13 +161,14 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       Learner.resume(join(checkpointPath(path, findVersion(path, name).checkpoint), "learner"), {
         ...{ ...recipe.learner, base: baseOf(recipe) },
       });
-    const pinned = new PinnedVersions(resumeVersion, maxPinned);
+    const keptVersions = () => listVersions(path).map((kept) => kept.name);
+    const pinned = new PinnedVersions(resumeVersion, (name) => keptVersions().includes(name), maxPinned);
     const model = new SharedLearner(learner, {
       share: new DeviceShare({ maxFirstTokenMs }),
       start: nextStart(path),
       changes: from === undefined ? 0 : Number(versionIn(from.saved.state).split(".")[1]),
       maxTrainingWaitMs,
-      keptVersions: () => listVersions(path).map((kept) => kept.name),
+      keptVersions,
       pinned,
     });
     closers.push(

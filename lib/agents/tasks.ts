@@ -10,7 +10,10 @@ import { streams, uniform } from "../base/random.ts";
 export const tasksConfig = z.strictObject({
   /** Seconds until a task without a reward is leased again. Default 600. */
   leaseSeconds: z.number().positive().default(600),
-  /** Leases of a task that may end without a reward before it is passed over. Default 3. */
+  /**
+   * Leases of a task that may end without a reward before it is passed over, with the rest of its
+   * group. Default 3.
+   */
   maxAttempts: z.int().min(1).default(3),
   /**
    * Order of the tasks. "even": each in turn. "variance": at random, in proportion to the variance
@@ -41,17 +44,33 @@ export interface Lease {
   lease_seconds: number;
 }
 
+interface Group {
+  name: string;
+  /** Whether one of its tasks was passed over: it cannot become complete, so none is leased again. */
+  closed: boolean;
+}
+
 /** A task to be leased. */
 interface Open {
   id: number;
   attempt: number;
-  group?: string;
+  group?: Group;
+  /** The episodes of its earlier leases. One of them may still be rewarded late. */
+  earlier: readonly string[];
 }
 
 interface Held extends Open {
   /** Milliseconds of `now` at which it ends. */
   until: number;
+  /** Whether the episode of an earlier lease was rewarded meanwhile. */
+  rewarded: boolean;
 }
+
+const leasedName = (id: number) => `task-${id}-${randomUUID()}`;
+
+/** Whether a group was named by a lease. No other group of a run has the same name. */
+export const isLeasedGroup = (name: string) =>
+  /^task-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name);
 
 export class Tasks {
   readonly #tasks: readonly unknown[];
@@ -59,9 +78,9 @@ export class Tasks {
   readonly #now: () => number;
   readonly #held = new Map<string, Held>();
   /** Tasks whose lease ended without a reward. */
-  readonly #again: Open[] = [];
+  #again: Open[] = [];
   /** The rest of the group whose task was leased last. */
-  readonly #rest: Open[] = [];
+  #rest: Open[] = [];
   readonly #played: number[];
   readonly #succeeded: number[];
   /** Number of first leases, without repeated ones. */
@@ -93,18 +112,20 @@ export class Tasks {
     if (this.#tasks.length === 0) return undefined;
     this.#expire();
     const open = this.#again.shift() ?? this.#rest.shift() ?? this.#first();
-    const episode = `task-${open.id}-${randomUUID()}`;
+    const { id, attempt, group } = open;
+    const episode = leasedName(id);
     const { leaseSeconds } = this.#config;
-    this.#held.set(episode, { ...open, until: this.#now() + leaseSeconds * 1000 });
-    return { episode, ...open, task: this.#tasks[open.id], lease_seconds: leaseSeconds };
+    this.#held.set(episode, { ...open, until: this.#now() + leaseSeconds * 1000, rewarded: false });
+    const task = this.#tasks[id];
+    return { episode, id, attempt, ...(group && { group: group.name }), task, lease_seconds: leaseSeconds };
   }
 
   /** The next task, for the first time; the others of its group follow. */
   #first(): Open {
     const { groupSize } = this.#config;
     const id = this.#choose();
-    if (groupSize === 1) return { id, attempt: 1 };
-    const open = { id, attempt: 1, group: `task-${id}-${randomUUID()}` };
+    if (groupSize === 1) return { id, attempt: 1, earlier: [] };
+    const open = { id, attempt: 1, earlier: [], group: { name: leasedName(id), closed: false } };
     for (let i = 1; i < groupSize; i++) this.#rest.push({ ...open });
     return open;
   }
@@ -124,29 +145,55 @@ export class Tasks {
     const held = this.#held.get(episode);
     if (held === undefined) return false;
     this.#held.delete(episode);
-    const { until: _, ...open } = held;
-    this.#again.push(open);
+    this.#leaseAgain(episode, held, held.attempt);
     return true;
   }
 
-  /** Ends the lease of an episode that was recorded; other episodes are ignored. */
+  /**
+   * Ends the lease of an episode that was recorded. If it had ended before, its task is not leased
+   * again. Other episodes are ignored.
+   */
   finish(episode: string, success: boolean): void {
-    const held = this.#held.get(episode);
-    if (held === undefined) return;
+    const id = this.#held.get(episode)?.id ?? this.#finishLate(episode);
+    if (id === undefined) return;
     this.#held.delete(episode);
-    this.#played[held.id]!++;
-    if (success) this.#succeeded[held.id]!++;
+    this.#played[id]!++;
+    if (success) this.#succeeded[id]!++;
+  }
+
+  /** Returns the number of the task if it was going to be leased again, or is. */
+  #finishLate(episode: string): number | undefined {
+    const waiting = this.#again.find(({ earlier }) => earlier.includes(episode));
+    if (waiting !== undefined) {
+      this.#again = this.#again.filter((open) => open !== waiting);
+      return waiting.id;
+    }
+    const held = [...this.#held.values()].find(({ earlier }) => earlier.includes(episode));
+    if (held !== undefined) held.rewarded = true;
+    return held?.id;
   }
 
   #expire(): void {
-    for (const [episode, { until, ...open }] of this.#held) {
-      if (until > this.#now()) continue;
+    for (const [episode, held] of this.#held) {
+      if (held.until > this.#now()) continue;
       this.#held.delete(episode);
       this.expired++;
-      const attempt = open.attempt + 1;
-      if (attempt <= this.#config.maxAttempts) this.#again.push({ ...open, attempt });
-      else this.passedOver++;
+      this.#leaseAgain(episode, held, held.attempt + 1);
     }
+  }
+
+  /** Lets a task be leased again whose lease ended, or passes it over. */
+  #leaseAgain(episode: string, { id, group, earlier, rewarded }: Held, attempt: number): void {
+    if (rewarded || group?.closed) return;
+    if (attempt <= this.#config.maxAttempts) {
+      this.#again.push({ id, attempt, ...(group && { group }), earlier: [...earlier, episode] });
+      return;
+    }
+    this.passedOver++;
+    if (group === undefined) return;
+    group.closed = true;
+    this.#again = this.#again.filter((open) => open.group !== group);
+    this.#rest = this.#rest.filter((open) => open.group !== group);
   }
 
   #choose(): number {

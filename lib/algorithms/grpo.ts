@@ -21,6 +21,9 @@
  * N is the number of episodes per step. t runs over the tokens that the policy generated, and |y|
  * counts only those. clipHigh > clipLow is DAPO's clip-higher.
  *
+ * π_old is θ before the iteration's first step. For served episodes, which earlier weights
+ * generated, it is the policy that generated each token, if actions are sampled at temperature 1.
+ *
  * Departures from the papers, all on points that the papers leave open:
  * - An episode has many turns. It is scored as one sequence in which observation tokens have weight
  *   0. If the chat history drops the reasoning of earlier turns, each turn is a sequence of its
@@ -87,6 +90,7 @@ import {
   saveScores,
   scoreEpisodes,
   surrogateMetrics,
+  withRecordedPolicy,
 } from "../training/surrogate.ts";
 
 const count = z.int().min(1);
@@ -161,7 +165,7 @@ export interface GrpoOptions<Task> {
 
 /** Checkpoint state besides the weights. The iteration's episodes are the last ones of the run. */
 const stateSchema = countersSchema.extend({
-  /** Scores of the iteration's usable episodes, under θ before the iteration's first step. */
+  /** Scores of the iteration's usable episodes: under θ before its first step, or see `score`. */
   scores: z.array(savedScores).optional(),
 });
 
@@ -290,9 +294,15 @@ function advantagesOf(
 
 // ---------------------------------------------------------------------------------------- updating
 
-/** Scores the sequences of all samples, in the order of the samples. */
-function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
-  return scoreEpisodes(
+/**
+ * Scores the sequences of all samples, in the order of the samples. Served episodes were generated
+ * by earlier weights: their recorded log probabilities are those of π_old.
+ */
+async function score<Task>(
+  { model, config, run }: Training<Task>,
+  samples: readonly Sample[],
+): Promise<Scores[]> {
+  const scores = await scoreEpisodes(
     model,
     samples.flatMap(({ texts }) => texts),
     {
@@ -301,6 +311,10 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
       values: false,
       signal: run.signal,
     },
+  );
+  if (run.nextEpisodes === undefined || config.actionTemperature !== 1) return scores;
+  return perSample(samples, scores).flatMap((own, i) =>
+    withRecordedPolicy(own, samples[i]!.texts, samples[i]!.trajectory.turns),
   );
 }
 

@@ -16,6 +16,19 @@ import {
 } from "../tokens/conversation.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
 
+/** A reward of a served episode, so that a repeated request gets the same answer. */
+export interface AcknowledgedReward {
+  /** The request's Idempotency-Key. */
+  key?: string;
+  /** Hash of the request. */
+  request: string;
+  /** The answer: number of turns, sum of the rewards, and whether the episode ended. */
+  turns: number;
+  reward: number;
+  terminated: boolean;
+  truncated: boolean;
+}
+
 export interface EpisodeRecord {
   id: number;
   task: string;
@@ -39,6 +52,8 @@ export interface EpisodeRecord {
   split?: "test";
   /** Of served episodes: when it was recorded, in milliseconds since 1970. */
   time?: number;
+  /** Of served episodes: the latest rewards that had a key, and the final one. */
+  acknowledged?: readonly AcknowledgedReward[];
   turns: {
     /** Length of s in tokens: s is this prefix of the conversation. */
     state: number;

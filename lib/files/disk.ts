@@ -141,12 +141,18 @@ export class AppendOnlyFile {
     return this.#bytes;
   }
 
-  /** Appends all of `data` or nothing: a partial write is removed before the next one. */
+  /** Appends all of `data` or nothing: a partial write is removed. */
   append(data: Uint8Array): void {
     onDisk(this.path, () => {
       if (this.#torn) ftruncateSync(this.#fd, this.#bytes);
       this.#torn = true;
-      for (let offset = 0; offset < data.length; ) offset += writeSync(this.#fd, data, offset);
+      try {
+        for (let offset = 0; offset < data.length; ) offset += writeSync(this.#fd, data, offset);
+      } catch (error) {
+        // At once, because a killed process would leave it: it may have whole lines.
+        this.#removeTorn();
+        throw error;
+      }
       this.#torn = false;
     });
     this.#bytes += data.length;

@@ -2,9 +2,10 @@
  * Append-only record files: one JSON object per line, each with a checksum.
  *
  *   {"checksum":"9ab3…","record":{…}}        CRC-32 of the record's JSON text, eight hex digits
+ *   {"checksum":"…","record":{…},"more":true}   it counts only together with the next line
  *
- * An unfinished last line, as a crash leaves it, is dropped if it starts like a record. Any other
- * damage is an error that names the line.
+ * An unfinished last line, as a crash leaves it, is dropped if it starts like a record, with the
+ * lines that count only together with it. Any other damage is an error that names the line.
  */
 
 import {
@@ -35,9 +36,12 @@ function opening(checksum: string): string {
 
 const openingBytes = opening("00000000").length;
 
-function lineOf(record: unknown): Uint8Array {
+/** The text after a record, before the line break. JSON of a record and `}` never ends with `more`. */
+const endings = { last: "}", more: ',"more":true}' } as const;
+
+function lineOf(record: unknown, more = false): Uint8Array {
   const text = JSON.stringify(record);
-  return Buffer.from(`${opening(checksum(text))}${text}}\n`);
+  return Buffer.from(`${opening(checksum(text))}${text}${more ? endings.more : endings.last}\n`);
 }
 
 export class RecordWriter {
@@ -77,14 +81,18 @@ export class RecordWriter {
     this.#append(lineOf(record), (line) => this.#file.append(line));
   }
 
-  /** As `append`, and flushes the file. If that fails, the record is removed again. */
-  appendDurably(record: unknown): void {
-    this.#append(lineOf(record), (line) => this.#file.appendDurably(line));
+  /**
+   * Appends all of the records, with one write, and flushes the file. If that fails, or the process
+   * is killed meanwhile, none of them remains.
+   */
+  appendDurably(...records: unknown[]): void {
+    const lines = records.map((record, i) => lineOf(record, i < records.length - 1));
+    this.#append(Buffer.concat(lines), (lines) => this.#file.appendDurably(lines));
   }
 
-  #append(line: Uint8Array, write: (line: Uint8Array) => void): void {
-    write(line);
-    this.#appended?.push(line);
+  #append(lines: Uint8Array, write: (lines: Uint8Array) => void): void {
+    write(lines);
+    this.#appended?.push(lines);
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */
@@ -225,12 +233,13 @@ function recordedBytes(path: string): number {
   return whole;
 }
 
-/** The records of a file, and the byte offset after each. */
+/** The records of a file, and the byte offset after each; of records that count together, all. */
 function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: unknown; end: number }> {
   const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
     let begun: Buffer[] = []; // the part of the line in earlier chunks
+    let together: { record: unknown; end: number }[] = [];
     let lines = 0;
     let read = 0;
     for (;;) {
@@ -245,7 +254,10 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
         begun = [];
         start = end + 1;
         lines++;
-        yield { record: parseLine(line, `${path}: line ${lines}`), end: read + start };
+        together.push({ record: parseLine(line, `${path}: line ${lines}`), end: read + start });
+        if (hasMore(line)) continue;
+        yield* together;
+        together = [];
       }
       begun.push(Buffer.from(bytes.subarray(start)));
       read += bytes.length;
@@ -265,12 +277,18 @@ function beginsAsRecord(line: Buffer): boolean {
   return opening(digits.padEnd(8, "0")).startsWith(begins);
 }
 
+/** Whether the record of a line counts only together with the next one. */
+function hasMore(line: Buffer): boolean {
+  return line.toString("latin1", line.length - endings.more.length) === endings.more;
+}
+
 /**
  * The record of a line, given without its line break. The checksum is verified on bytes, before
  * they are decoded. Throws ERR_RUN that names `where`.
  */
 export function parseLine(line: Buffer, where: string): unknown {
-  const record = line.subarray(openingBytes, -1);
+  const ending = hasMore(line) ? endings.more : endings.last;
+  const record = line.subarray(openingBytes, -ending.length);
   const begins = line.toString("latin1", 0, openingBytes) === opening(checksum(record));
   if (!begins || line.at(-1) !== "}".charCodeAt(0)) {
     throw new NlacError("ERR_RUN", `${where} is damaged (wrong checksum).`);

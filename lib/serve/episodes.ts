@@ -6,7 +6,7 @@
 
 import { randomUUID } from "node:crypto";
 import { inSlices } from "../base/slices.ts";
-import { isOver, type Message } from "../contract/environment.ts";
+import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { Generation } from "../model/language-model.ts";
@@ -15,28 +15,17 @@ import { type ActionFormat, parseAction } from "../prompts/policy.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
+import { asMessage, endedRecord, heldBy, type OpenEpisode, openRecord, totalReward } from "./open-episode.ts";
 import type { OpenLog, OpenRecord, Relations } from "./open-log.ts";
 import { badRequest, RequestError, requireTrained, type Said } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
-
-interface OpenEpisode extends Relations {
-  /** Whether the client named it. Its requests are then matched by that name only. */
-  named: boolean;
-  /** The messages of the first request. */
-  opening: Message[];
-  turns: EpisodeRecord["turns"];
-  /** The conversation after the last turn. Each turn's state is a prefix of it. */
-  conversation: Conversation;
-  /** Cache keys of the conversation before and after the last turn. */
-  asked: string;
-  key: string;
-  /** Time of the last reply or reward, in milliseconds of `performance.now`. */
-  answered: number;
-  /** Number of its requests in progress. */
-  waiting: number;
-  /** Whether a reward of it was acknowledged. */
-  rewarded: boolean;
-}
+import {
+  type Ending,
+  findRepeated,
+  type RewardOptions,
+  requestHash,
+  withReward,
+} from "./repeated-rewards.ts";
 
 /** The episode that a request belongs to. */
 export interface Place extends Relations {
@@ -69,12 +58,6 @@ export interface ServedTurn {
   pinned?: boolean | undefined;
 }
 
-/** How an episode continues after a reward. */
-export interface Ending {
-  terminated: boolean;
-  truncated: boolean;
-}
-
 export interface EpisodesOptions {
   /** Maximum number of open episodes, and of names of earlier ones. Default 10,000. */
   maxEpisodes?: number;
@@ -103,6 +86,8 @@ export class Episodes {
   #tokens = 0;
   /** Names of episodes that are over or were dropped. */
   readonly #closed = new Set<string>();
+  /** By name, recorded episodes: the reward, and what a repeated request is answered. */
+  readonly #ended = new Map<string, Pick<EpisodeRecord, "reward" | "acknowledged">>();
   /** The next id in the file. */
   #next = 0;
   #rewarded = (): void => {};
@@ -123,9 +108,10 @@ export class Episodes {
     this.#maxEpisodes = options.maxEpisodes ?? 10_000;
     this.#writer = RecordWriter.resume(path);
     try {
-      for (const { id, task } of readEpisodeRecords(path)) {
-        this.#next = Math.max(this.#next, id + 1);
-        if (options.open !== undefined) this.#close(task);
+      for (const record of readEpisodeRecords(path)) {
+        this.#next = Math.max(this.#next, record.id + 1);
+        if (options.open !== undefined) this.#close(record.task);
+        if (!isDeleted(record)) this.#remember(record);
       }
       this.#continueOpen();
     } catch (error) {
@@ -138,11 +124,11 @@ export class Episodes {
   #continueOpen(): void {
     const { open, restore } = this.#options;
     if (open === undefined) return;
-    for (const { name, time, ...record } of open.read()) {
+    for (const { name, time, acknowledged = [], ...record } of open.read()) {
       if (this.#closed.has(name)) continue; // it was recorded just before the server was killed
       const conversation = restore!(record.conversation);
       const answered = performance.now() - Math.max(0, Date.now() - time);
-      this.#open.set(name, { ...record, conversation, answered, waiting: 0 });
+      this.#open.set(name, { ...record, acknowledged, conversation, answered, waiting: 0 });
       this.#tokens += conversation.length;
     }
     open.start(() => this.#openRecords());
@@ -170,7 +156,7 @@ export class Episodes {
   place(header: string | undefined, names: readonly string[], relations: Relations = {}): Place {
     const name = header ?? this.#find(names) ?? randomUUID();
     const place = { name, named: header !== undefined, ...relations };
-    if (this.#closed.has(name)) throw over(name);
+    if (this.#closed.has(name)) throw this.#over(name);
     const episode = this.#open.get(name);
     if (episode === undefined) return place;
     const held = heldBy(episode, names);
@@ -200,14 +186,25 @@ export class Episodes {
     const { messages, asked, state, generation, calls, conversation, key, version, pinned } = served;
     const { text } = generation;
     const begun = this.#open.get(name);
-    if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name)) throw over(name);
+    if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name))
+      throw this.#over(name);
     if (begun !== undefined && begun.asked !== asked && begun.conversation !== before)
       throw conflict(`The episode ${name} was continued with another reply.`);
 
     const now = { conversation, asked, key, answered: performance.now() };
     const said = messages.slice(held?.messages ?? 0).map(asMessage);
     const episode: OpenEpisode = begun ?? {
-      ...{ named, parent, group, split, opening: said, turns: [], waiting: 0, rewarded: false },
+      ...{
+        named,
+        parent,
+        group,
+        split,
+        opening: said,
+        turns: [],
+        waiting: 0,
+        rewarded: false,
+        acknowledged: [],
+      },
       ...now,
     };
     const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
@@ -237,18 +234,27 @@ export class Episodes {
   }
 
   /**
-   * Adds `reward` to a turn of the episode, by default to the last one. `observation` has the
-   * messages that followed the last turn. If `ending` says so, closes the episode and writes it,
-   * together with its open sub-episodes: one without its own reward gets the whole reward of this
-   * one. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
-   * replaced), without changing the episode.
+   * Adds `reward` to a turn of the episode, by default to the last one. If `ending` says so, closes
+   * the episode and writes it, together with its open sub-episodes: one without its own reward gets
+   * the whole reward of this one. A repeated request (repeated-rewards.ts) adds nothing and returns
+   * the same. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
+   * replaced), without changing any episode.
    */
   reward(
     name: string,
     reward: number,
     ending: Ending,
-    { turn, observation }: { turn?: number | undefined; observation?: Message[] | undefined } = {},
-  ): { id: string; turns: number; reward: number; terminated: boolean; truncated: boolean } {
+    options: RewardOptions = {},
+  ): { id: string; turns: number; reward: number } & Ending {
+    const { turn, observation, key } = options;
+    const request = requestHash(reward, ending, options);
+    const { acknowledged = [] } = this.#open.get(name) ?? this.#ended.get(name) ?? {};
+    const repeated = findRepeated(acknowledged, request, key);
+    if (repeated !== undefined) {
+      const { turns, reward, terminated, truncated } = repeated;
+      this.#writer.requireUnchanged();
+      return { id: name, turns, reward, terminated, truncated };
+    }
     const episode = this.#openEpisode(name);
     const at = turn ?? episode.turns.length - 1;
     if (at >= episode.turns.length)
@@ -256,28 +262,34 @@ export class Episodes {
     const turns = episode.turns.map((one, i) => (i === at ? { ...one, reward: one.reward + reward } : one));
     const last = turns.length - 1;
     if (observation !== undefined) turns[last] = { ...turns[last]!, observation };
-    const total = turns.reduce((sum, one) => sum + one.reward, 0);
+    const total = totalReward(turns);
     if (!Number.isFinite(total) || !Number.isFinite(turns[at]!.reward))
       throw badRequest("The episode's rewards add up to more than a number can hold.", "reward");
     this.#writer.requireUnchanged();
+    const answer = { turns: turns.length, reward: total, ...ending };
+    const now = {
+      turns,
+      rewarded: true,
+      acknowledged: withReward(acknowledged, { ...answer, request, ...(key !== undefined && { key }) }),
+      answered: performance.now(),
+    };
     // Write first: if that fails, the reward was not added, and the client can send it again.
     if (isOver(ending)) {
-      for (const [child, helper] of this.#workersFor(name)) {
+      const workers = [...this.#workersFor(name)].map(([child, helper]): [string, OpenEpisode] => {
         const last = helper.turns.at(-1)!;
         const paid = helper.rewarded ? last : { ...last, reward: total };
-        this.#finish(child, helper, [...helper.turns.slice(0, -1), paid], ending);
-      }
-      this.#finish(name, episode, turns, ending);
+        return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];
+      });
+      this.#finish([...workers, [name, { ...episode, ...now }]], ending);
       this.#rewarded();
     } else {
-      const now = { turns, rewarded: true, answered: performance.now() };
       this.#options.open?.put(this.#stored(name, { ...episode, ...now }), true);
       Object.assign(episode, now);
       // The most recent one is the last.
       this.#open.delete(name);
       this.#open.set(name, episode);
     }
-    return { id: name, turns: turns.length, reward: total, ...ending };
+    return { id: name, ...answer };
   }
 
   /**
@@ -335,6 +347,8 @@ export class Episodes {
   async deleteRecorded(is: (record: EpisodeRecord) => boolean): Promise<boolean> {
     const { path } = this.#writer;
     const isMeant = (record: EpisodeRecord) => !isDeleted(record) && is(record);
+    const deleted: string[] = [];
+    const isRemoved = (record: EpisodeRecord) => isMeant(record) && deleted.push(record.task) > 0;
     let found = false;
     for await (const record of inSlices(readEpisodeRecords(path))) {
       found = isMeant(record);
@@ -343,29 +357,42 @@ export class Episodes {
     if (!found) return false;
     await this.#options.open?.rewrite(); // it may have earlier states of them
     const soFar = () => readEpisodeRecords(path, this.#writer.bytes);
-    await this.#writer.replace(() => withPlacesOf(soFar(), isMeant));
+    await this.#writer.replace(() => withPlacesOf(soFar(), isRemoved));
+    for (const name of deleted) this.#ended.delete(name);
     return true;
   }
 
   #openEpisode(name: string): OpenEpisode {
     const episode = this.#open.get(name);
     if (episode !== undefined) return episode;
-    if (this.#closed.has(name)) throw over(name);
+    if (this.#closed.has(name)) throw this.#over(name);
     throw new RequestError(404, "invalid_request_error", `There is no episode ${name}.`, "episode_not_found");
   }
 
-  /** Writes an episode that ends now, and closes it. */
-  #finish(name: string, episode: OpenEpisode, turns: OpenEpisode["turns"], ending: Ending): void {
-    const ended = [...turns.slice(0, -1), { ...turns.at(-1)!, ...ending }];
-    const reward = ended.reduce((sum, turn) => sum + turn.reward, 0);
-    this.#write(name, { ...episode, turns: ended }, reward);
-    this.#end(name, episode);
+  /** Writes episodes that end now, all or none of them, and closes them. */
+  #finish(ended: readonly [string, OpenEpisode][], ending: Ending): void {
+    const records = ended.map(([name, episode], i) => {
+      const record = {
+        ...endedRecord(this.#next + i, name, episode, ending),
+        ...(this.#options.open && { time: Date.now() }),
+      };
+      return this.#options.redact?.(record) ?? record;
+    });
+    this.#writer.appendDurably(...records);
+    this.#writer.requireUnchanged();
+    this.#next += records.length;
+    this.recorded += records.length;
+    for (const [name, episode] of ended) this.#end(name, episode);
+    for (const record of records) {
+      this.#remember(record);
+      this.#options.onRecord?.(record);
+    }
   }
 
   /** Ends an episode that will get no more rewards: an acknowledged one must not be lost. */
   #drop(name: string, episode: OpenEpisode): void {
     if (episode.rewarded && this.#options.open !== undefined) {
-      this.#finish(name, episode, episode.turns, { terminated: false, truncated: true });
+      this.#finish([[name, episode]], { terminated: false, truncated: true });
       return;
     }
     this.#end(name, episode);
@@ -415,25 +442,6 @@ export class Episodes {
     return found ?? (repeated.length === 1 ? repeated[0] : undefined);
   }
 
-  #write(task: string, episode: OpenEpisode, reward: number): void {
-    const { opening, turns, conversation, parent, group, split } = episode;
-    const whole: EpisodeRecord = {
-      ...{ id: this.#next, task, seed: 0, reward, opening, turns },
-      ...(this.#options.open && { time: Date.now() }),
-      ...(parent === undefined ? {} : { parent }),
-      ...(group === undefined ? {} : { group }),
-      ...(split === undefined ? {} : { split }),
-      outcome: turns.at(-1)!.terminated ? "done" : "truncated",
-      conversation: conversation.toJSON(),
-    };
-    const record = this.#options.redact?.(whole) ?? whole;
-    this.#writer.appendDurably(record);
-    this.#writer.requireUnchanged();
-    this.#next++;
-    this.recorded++;
-    this.#options.onRecord?.(record);
-  }
-
   #remove(name: string, { conversation }: OpenEpisode): void {
     this.#open.delete(name);
     this.#tokens -= conversation.length;
@@ -450,6 +458,22 @@ export class Episodes {
     if (this.#closed.size > this.#maxEpisodes) this.#closed.delete(this.#closed.values().next().value!);
   }
 
+  /** Remembers a recorded episode for repeated requests. */
+  #remember({ task, reward, acknowledged }: EpisodeRecord): void {
+    this.#ended.delete(task);
+    this.#ended.set(task, { reward, ...(acknowledged && { acknowledged }) });
+    if (this.#ended.size > this.#maxEpisodes) this.#ended.delete(this.#ended.keys().next().value!);
+  }
+
+  #over(name: string): RequestError {
+    const ended = this.#ended.get(name);
+    const how =
+      ended === undefined
+        ? "was dropped: it was idle or deleted, or there was no room"
+        : `is over; its reward is ${ended.reward}`;
+    return conflict(`The episode ${name} ${how}.`);
+  }
+
   #forgetOldest(latest: string): void {
     for (const [name, episode] of this.#open) {
       const room = this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
@@ -457,39 +481,6 @@ export class Episodes {
       this.#drop(name, episode);
     }
   }
-}
-
-function openRecord(name: string, episode: OpenEpisode): OpenRecord {
-  const { named, parent, group, split, rewarded, opening, turns, conversation, asked, key, answered } =
-    episode;
-  const time = Date.now() - (performance.now() - answered);
-  return {
-    ...{ name, named, parent, group, split, rewarded, opening, turns, asked, key, time },
-    conversation: conversation.toJSON(),
-  };
-}
-
-/**
- * The part of a request that an episode contains: all of it if repeated, else up to the last turn.
- */
-function heldBy(
-  { asked, key, turns, conversation }: OpenEpisode,
-  names: readonly string[],
-): Held | undefined {
-  if (asked === names.at(-1))
-    return { conversation: conversation.prefix(turns.at(-1)!.state), messages: names.length };
-  const last = names.lastIndexOf(key);
-  return last < 0 ? undefined : { conversation, messages: last + 1 };
-}
-
-function asMessage({ role, content, call }: Said): Message {
-  if (call === undefined) return { role, content };
-  const written = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
-  return { role, content: content === "" ? written : `${content}\n${written}` };
-}
-
-function over(name: string): RequestError {
-  return conflict(`The episode ${name} is over, or was dropped because it was idle.`);
 }
 
 /** Status 400, because clients retry after 409. */

@@ -5,7 +5,7 @@
  */
 
 import type { Message } from "../contract/environment.ts";
-import type { EpisodeRecord } from "../episodes/records.ts";
+import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
 import { RecordWriter, readRecords } from "../files/records.ts";
 import type { ConversationJson } from "../tokens/conversation.ts";
 
@@ -23,6 +23,8 @@ export interface OpenRecord extends Relations {
   named: boolean;
   /** Whether a reward of it was acknowledged. */
   rewarded: boolean;
+  /** Absent in logs of earlier versions. */
+  acknowledged?: readonly AcknowledgedReward[];
   opening: Message[];
   turns: EpisodeRecord["turns"];
   conversation: ConversationJson;

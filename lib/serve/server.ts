@@ -340,8 +340,9 @@ class Service {
       const asked = await read(c, rewardRequest);
       const { reward, turn, truncated, terminated = !truncated && turn === undefined } = asked;
       const ending = { terminated, truncated: truncated && !terminated };
+      const key = idempotencyKey(c);
       return c.json(
-        this.#episodes.reward(c.req.param("id"), reward, ending, { turn, observation: asked.messages }),
+        this.#episodes.reward(c.req.param("id"), reward, ending, { turn, observation: asked.messages, key }),
       );
     });
     this.#options.extend?.({ app, episodes: this.#episodes, read });
@@ -371,6 +372,17 @@ const rewardRequest = z.strictObject({
   /** Whether the agent's own limit cut the episode: it then ends without an outcome. */
   truncated: z.boolean().default(false),
 });
+
+/** Maximum length of an Idempotency-Key. */
+const maxKey = 256;
+
+/** The key by which a repeated request is recognized. Throws a RequestError of status 400. */
+function idempotencyKey(c: Context): string | undefined {
+  const key = c.req.header("idempotency-key") || undefined;
+  if (key !== undefined && key.length > maxKey)
+    throw badRequest(`An Idempotency-Key may have ${maxKey} characters at most.`, "Idempotency-Key");
+  return key;
+}
 
 function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
   const answer = asRequestError(error);

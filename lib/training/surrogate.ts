@@ -4,6 +4,7 @@
  */
 
 import { z } from "zod";
+import type { Trajectory } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
 import type { EpisodeText } from "./episode-texts.ts";
 import { inGroups } from "./losses.ts";
@@ -77,6 +78,28 @@ export async function scoreEpisodes(
       ...(referred === undefined ? {} : { referenceLogProbs: own(referred[i]!) }),
       ...(valued === undefined ? {} : { oldValues: own(valued[i]!) }),
     };
+  });
+}
+
+/**
+ * The scores of an episode's sequences, with the weights that generated each token as the old
+ * policy: their log probabilities, as recorded, at temperature 1. Tokens without them (their text was
+ * redacted) keep their score.
+ *
+ * @param turns the episode's turns, those of the sequences in order
+ */
+export function withRecordedPolicy(
+  scores: readonly Scores[],
+  texts: readonly EpisodeText[],
+  turns: Trajectory["turns"],
+): Scores[] {
+  let turn = 0;
+  return texts.map((text, i) => {
+    const oldLogProbs = scores[i]!.oldLogProbs.slice();
+    for (const { start } of text.turns)
+      for (const [t, logProb] of turns[turn++]!.logProbs.entries())
+        if (Number.isFinite(logProb)) oldLogProbs[start + t] = logProb;
+    return { ...scores[i]!, oldLogProbs };
   });
 }
 

@@ -196,6 +196,19 @@ it("allows each API key what its scopes say, and stores redacted texts", () =>
     await until(() => server.updates === 2); // the changed ids can be trained on
   }));
 
+it("refuses posted metrics with the names of measured ones, all values of such a request", () =>
+  inRun(async (run) => {
+    const { client } = await start(run, { guard: { episodes: 1 } });
+    for (const name of ["success", "reward", "parse", "eval/success"])
+      await expect(client.post("/metrics", { body: { stars: 1, [name]: 0 } })).rejects.toMatchObject({
+        ...{ status: 400, code: "reserved_metric", param: name },
+      });
+    const { metrics } = (await client.get("/training")) as { metrics: object };
+    expect(metrics).toEqual({});
+    await client.post("/metrics", { body: { stars: 4.5 } });
+    expect(await client.get("/training")).toMatchObject({ metrics: { stars: 4.5 } });
+  }));
+
 it("refuses a second server on its run, and recipes that cannot be served", () =>
   inRun(async (directory) => {
     const run = join(directory, "run");

@@ -59,3 +59,16 @@ test("leaves out episodes of pinned versions and of other starts of the server",
   guard.add(episode(1, true, { version: "1.5" }), 1);
   expect(guard.quality).toMatchObject({ success: 1 });
 });
+
+test("keeps what it measures apart from posted metrics of the same names", () => {
+  const guard = new GuardRails(guardConfig.parse({ episodes: 2 }));
+  for (let i = 0; i < 2; i++) {
+    guard.add(episode(1), 1);
+    guard.add({ ...episode(1), split: "test" }, 1);
+    for (const name of ["success", "reward", "parse", "eval/success"]) guard.post(name, 0);
+  }
+  expect(guard.quality).toEqual({ success: 1, reward: 1, parse: 1, "eval/success": 1 });
+  expect(guard.verdict([version(1, { success: 1, parse: 1, "eval/success": 1 })])).toBeUndefined();
+  guard.reset();
+  expect(guard.quality).toEqual({});
+});

@@ -10,7 +10,7 @@ test("holds no more versions than allowed, also while requests overlap", async (
     most.push(++loaded);
     return { dispose: async () => void loaded-- } as unknown as Learner;
   };
-  const pinned = new PinnedVersions(load, 2);
+  const pinned = new PinnedVersions(load, () => true, 2);
   const [a, again, b] = await Promise.all([pinned.admit("1.1"), pinned.admit("1.1"), pinned.admit("1.2")]);
   await expect(pinned.admit("1.3")).rejects.toMatchObject({ status: 503, code: "version_busy" });
   a.leave();
@@ -25,10 +25,41 @@ test("holds no more versions than allowed, also while requests overlap", async (
   expect(loaded).toBe(0);
 });
 
+/** Loads no version, because of an error. */
+const failing = (error: Error, isKept: () => boolean) =>
+  new PinnedVersions(
+    () => {
+      throw error;
+    },
+    isKept,
+    1,
+  );
+
 test("a version that was removed meanwhile is not found", async () => {
-  const pinned = new PinnedVersions(() => {
-    throw new NlacError("ERR_CHECKPOINT", "There is no version 1.1.");
-  }, 1);
+  const removed = new NlacError("ERR_CHECKPOINT", "There is no version 1.1.");
+  const pinned = failing(removed, () => false);
   for (let time = 0; time < 2; time++)
     await expect(pinned.admit("1.1")).rejects.toMatchObject({ status: 404, code: "model_not_found" });
 });
+
+test.each([
+  ["ERR_OUT_OF_MEMORY", 503],
+  ["ERR_IO", 500],
+  ["ERR_CHECKPOINT", 500],
+  ["ERR_CONFIG", 500],
+] as const)(
+  "a kept version that cannot be loaded because of %s is a failure of the server",
+  async (code, status) => {
+    for (const isKept of [
+      () => true,
+      () => {
+        throw new NlacError("ERR_IO", "The versions cannot be read.");
+      },
+    ]) {
+      const pinned = failing(new NlacError(code, "The reason."), isKept);
+      await expect(pinned.admit("1.1")).rejects.toMatchObject({
+        ...{ status, code, type: "server_error", message: expect.stringContaining("The reason.") },
+      });
+    }
+  },
+);

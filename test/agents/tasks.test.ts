@@ -50,3 +50,43 @@ test("by variance, tasks that sometimes succeed are leased more often", () => {
   expect(counts[1]).toBeGreaterThan(400);
   expect(make({}, 0).tasks.next()).toBeUndefined();
 });
+
+test("a group of which a task is passed over is closed: the rest of it is not leased", () => {
+  const { tasks, wait } = make({ leaseSeconds: 60, maxAttempts: 1, groupSize: 3 });
+  const [first, second] = [tasks.next()!, tasks.next()!];
+  expect(second.group).toBe(first.group);
+  wait(40);
+  expect(tasks.renew(second.episode)).toBe(true);
+  wait(30); // the first has ended, and the third was not leased yet
+  const next = tasks.next()!;
+  expect(next.id).toBe(1);
+  expect(next.group).not.toBe(first.group);
+  expect(tasks.release(second.episode)).toBe(true);
+  for (let i = 0; i < 2; i++) expect(tasks.next()!.group).toBe(next.group);
+  expect(tasks.next()!.id).toBe(2);
+  expect([tasks.expired, tasks.passedOver]).toEqual([1, 1]);
+});
+
+test("a task whose lease ended is not leased again if its episode is rewarded late", () => {
+  const { tasks, wait } = make({ leaseSeconds: 60, maxAttempts: 3, groupSize: 2 }, 2);
+  const [late, other] = [tasks.next()!, tasks.next()!];
+  tasks.finish(other.episode, true);
+  wait(70);
+  expect(tasks.leased).toBe(0);
+  tasks.finish(late.episode, true);
+  expect(tasks.next()).toMatchObject({ id: 1, attempt: 1 });
+
+  // Rewarded while it is leased again: that lease goes on, and is the last one.
+  const second = tasks.next()!;
+  wait(70);
+  const again = [tasks.next()!, tasks.next()!];
+  expect(again).toMatchObject([
+    { id: 1, attempt: 2 },
+    { id: 1, attempt: 2 },
+  ]);
+  tasks.finish(second.episode, false);
+  tasks.finish(again[0]!.episode, false);
+  wait(70);
+  expect(tasks.next()).toMatchObject({ id: 0, attempt: 1 });
+  expect(tasks.passedOver).toBe(0);
+});

@@ -340,6 +340,65 @@ describe("a step", () => {
   });
 });
 
+describe("served episodes", () => {
+  /** Trains on episodes that weights of θ = -0.4 generated, from θ = 0.25 on. */
+  async function trainServed(config: GrpoConfigInput = {}, redacted = -1) {
+    const { run: played } = await train({ iterations: 1 });
+    const model = new ScriptedPolicy(() => "");
+    model.theta = 0.25;
+    const served = played.trajectories.map((trajectory) => ({
+      ...trajectory,
+      turns: trajectory.turns.map((turn) => ({
+        ...turn,
+        logProbs: Float32Array.from(turn.tokens, (id, t) => (t === redacted ? NaN : model.logProb(id, -0.4))),
+      })),
+    }));
+    const run = { ...memoryRun(), nextEpisodes: async () => served };
+    await trainGrpo({
+      ...{ model, environment: errandEnvironment({ turns: 2 }), run },
+      config: { ...small, iterations: 1, ...config },
+    });
+    const updates = run.rows.filter(({ values }) => "loss/policy" in values).map(({ values }) => values);
+    return { model, served, updates, texts: model.surrogates.flatMap((call) => call.texts) };
+  }
+
+  test("have the policy that generated them as the old one", async () => {
+    const clip = { clipLow: 0.1, clipHigh: 0.12 };
+    const { model, served, texts, updates } = await trainServed(clip, 1);
+    expect(texts).toHaveLength(served.length);
+    // L and dL/dθ by the equations at the top of grpo.ts, with ρ from the recorded log probabilities.
+    let [loss, gradient, clipped, restored] = [0, 0, 0, 0];
+    for (const { response, weight, advantages, oldLogProbs } of texts) {
+      let t = 0; // of the turn
+      for (const [i, id] of response.entries()) {
+        const w = (weight as number[])[i]!;
+        t = w > 0 ? t + 1 : 0;
+        if (w === 0) continue;
+        const isRedacted = t === 2;
+        if (isRedacted) restored++;
+        expect(oldLogProbs[i]).toBe(Math.fround(model.logProb(id, isRedacted ? 0.25 : -0.4)));
+        const ratio = Math.exp(model.logProb(id, 0.25) - oldLogProbs[i]!);
+        const advantage = advantages[i]!;
+        const held = Math.min(Math.max(ratio, 0.9), 1.12) * advantage;
+        loss -= w * Math.min(ratio * advantage, held);
+        if (held < ratio * advantage) clipped++;
+        else gradient -= w * advantage * (model.logProb(id, 1) - model.logProb(id, 0)) * ratio;
+      }
+    }
+    expect(restored).toBe(16);
+    expect(clipped).toBeGreaterThan(0);
+    expect(updates[0]!["loss/policy"]).toBeCloseTo(loss, 6);
+    expect(model.theta).toBeCloseTo(0.25 - gradient, 5);
+  });
+
+  test("have θ before the step as the old policy if actions are sampled at another temperature", async () => {
+    const { model, texts } = await trainServed({ actionTemperature: 0.7 });
+    for (const { response, weight, oldLogProbs } of texts)
+      for (const [i, id] of response.entries())
+        if ((weight as number[])[i]! > 0) expect(oldLogProbs[i]).toBe(Math.fround(model.logProb(id, 0.25)));
+  });
+});
+
 test("the samples of an update are whole episodes", async () => {
   const { run } = await train({ iterations: 1 });
   expect(run.samples).toHaveLength(4);

@@ -44,6 +44,41 @@ test("a last line cut at any byte is dropped, the lines before it stay", () => {
   }
 });
 
+test("records that were appended together stay or are dropped together, wherever the file is cut", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }]);
+  const writer = RecordWriter.resume(path);
+  const start = writer.bytes;
+  // The end of a record may look like the mark of a line that has more.
+  const together = [{ a: 1 }, { b: "zwei", more: true }, { c: 3 }];
+  writer.appendDurably(...together);
+  const end = writer.bytes;
+  writer.append({ next: 4, more: true });
+  writer.close();
+  expect([...readRecords(path)]).toEqual([{ first: 1 }, ...together, { next: 4, more: true }]);
+  const whole = readFileSync(path);
+  for (const line of whole.toString().trimEnd().split("\n")) JSON.parse(line);
+  for (let length = start; length < end; length++) {
+    writeFileSync(path, whole.subarray(0, length));
+    expect([...readRecords(path)]).toEqual([{ first: 1 }]);
+    if (length % 10 !== 0) continue;
+    const again = RecordWriter.resume(path);
+    expect(again.bytes).toBe(start);
+    again.append({ other: 5 });
+    again.close();
+    expect([...readRecords(path)]).toEqual([{ first: 1 }, { other: 5 }]);
+  }
+  writeFileSync(path, whole.subarray(0, end));
+  expect([...readRecords(path)]).toHaveLength(4);
+  // Damage in one of them is an error, also in its mark.
+  for (let at = start; at < whole.indexOf("\n", start); at++) {
+    const damaged = Buffer.from(whole);
+    damaged[at] = damaged[at]! ^ 0x01;
+    writeFileSync(path, damaged);
+    expect(() => [...readRecords(path)]).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  }
+});
+
 test("any flipped bit elsewhere is an error that names the line", () => {
   const path = fresh();
   write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);

@@ -90,7 +90,7 @@ describe("a recording", () => {
       expect(await reward("nobody", { reward: 1 })).toMatchObject({ status: 404 });
       expect(await reward("one", { reward: "much" })).toMatchObject({ status: 400 });
       expect(await reward("one", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
-      expect(await reward("one", { reward: 1 })).toMatchObject({ status: 400 });
+      expect(await reward("one", { reward: 2 })).toMatchObject({ status: 400 });
       await expect(turn(client, messages, "one")).rejects.toMatchObject({ status: 400 });
       await server.close(20);
       const [episode, ...rest] = [...readEpisodes(file, model)];
@@ -126,7 +126,7 @@ describe("an open episode", () => {
         expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, terminated: true });
         gate.open();
         await expect(late).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
-        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 400 });
+        expect(await reward(first.episode, { reward: 0 })).toMatchObject({ status: 400 });
         expect([...readEpisodeRecords(file)].map(({ turns }) => turns.length)).toEqual([1]);
       }
     }));

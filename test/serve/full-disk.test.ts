@@ -6,17 +6,29 @@ import { expect, it, vi } from "vitest";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { serve } from "../../lib/serve/server.ts";
 import { CallingModel } from "../support/calling-model.ts";
+import { same, say, start, turn } from "../support/recording-server.ts";
 import { inDirectory } from "../support/tiny.ts";
 
-const disk = vi.hoisted(() => ({ isFull: false }));
+const disk = vi.hoisted(() => ({
+  isFull: false,
+  /** Number of writes of records and of syncs that succeed; the next one fails. */
+  writes: Number.POSITIVE_INFINITY,
+  syncs: Number.POSITIVE_INFINITY,
+}));
 
 vi.mock("node:fs", async (original) => {
   const fs = await original<typeof Fs>();
   return {
     ...fs,
-    writeSync: (...call: Parameters<typeof fs.writeSync>) => {
-      if (disk.isFull) throw Object.assign(new Error("ENOSPC"), { code: "ENOSPC", errno: -28 });
-      return fs.writeSync(...call);
+    writeSync: (fd: number, data: Uint8Array, offset: number) => {
+      if (!disk.isFull && disk.writes-- > 0) return fs.writeSync(fd, data, offset);
+      // Room for all but the last bytes.
+      if (!disk.isFull) fs.writeSync(fd, data, offset, data.length - offset - 10);
+      throw Object.assign(new Error("ENOSPC"), { code: "ENOSPC", errno: -28 });
+    },
+    fsyncSync: (fd: number) => {
+      if (disk.syncs-- > 0) return fs.fsyncSync(fd);
+      throw Object.assign(new Error("EIO"), { code: "EIO", errno: -5 });
     },
   };
 });
@@ -57,4 +69,36 @@ it("refuses rewards while the disk is full, still answers requests, and accepts 
     expect([...readEpisodeRecords(record)].map(({ task, reward }) => [task, reward])).toEqual([
       ["one", 1.625],
     ]);
+  }));
+
+it("records an episode and its sub-episodes together or not at all, wherever the disk fails", () =>
+  inDirectory(async (directory) => {
+    const limits = [0, 1, 2].flatMap((count) => [{ writes: count }, { syncs: count }]);
+    const statuses: number[] = [];
+    for (const [i, limit] of limits.entries()) {
+      const record = join(directory, `${i}.jsonl`);
+      const openLog = join(directory, `${i}-open.jsonl`);
+      const { client, reward, server } = await start(same(), record, { openLog });
+      await turn(client, [say("Go")], "parent");
+      for (const name of ["one", "two"])
+        await client.chat.completions.create(
+          { model: "scripted", messages: [say(name)] },
+          { headers: { "x-episode-id": name, "x-parent-episode-id": "parent" } },
+        );
+      const recorded = () =>
+        [...readEpisodeRecords(record)].map(({ id, task, reward }) => [id, task, reward]);
+      const expected = (reward: number) => ["one", "two", "parent"].map((name, id) => [id, name, reward]);
+      Object.assign(disk, limit);
+      const { status } = await reward("parent", { reward: 1 });
+      Object.assign(disk, { writes: Number.POSITIVE_INFINITY, syncs: Number.POSITIVE_INFINITY });
+      expect(recorded()).toEqual(status === 200 ? expected(1) : []);
+      statuses.push(status);
+      const fails = status === 500;
+      // The refused reward may be sent again with another value.
+      if (fails) expect(await reward("parent", { reward: 0.5 })).toMatchObject({ status: 200 });
+      expect(recorded()).toEqual(expected(fails ? 0.5 : 1));
+      expect(server.recorded).toBe(3);
+    }
+    // One write; the file and its name are synced.
+    expect(statuses).toEqual([500, 500, 200, 500, 200, 200]);
   }));

@@ -19,10 +19,10 @@ export async function start(
   const server = await serve({ learner: model, name: "scripted", port: 0, record, ...options });
   open.push(server);
   const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
-  const reward = async (id: string, body: object) => {
+  const reward = async (id: string, body: object, headers: Record<string, string> = {}) => {
     const reply = await fetch(`${server.url}/v1/episodes/${id}/reward`, {
       method: "POST",
-      headers: { "content-type": "application/json" },
+      headers: { "content-type": "application/json", ...headers },
       body: JSON.stringify(body),
     });
     return { status: reply.status, ...((await reply.json()) as object) };

@@ -1,0 +1,79 @@
+/** The state of an open episode, and its records in the log of open episodes and in the recording. */
+
+import type { Message } from "../contract/environment.ts";
+import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { Held } from "./conversation-cache.ts";
+import type { OpenRecord, Relations } from "./open-log.ts";
+import type { Said } from "./protocol.ts";
+import type { Ending } from "./repeated-rewards.ts";
+
+export interface OpenEpisode extends Relations {
+  /** Whether the client named it. Its requests are then matched by that name only. */
+  named: boolean;
+  /** The messages of the first request. */
+  opening: Message[];
+  turns: EpisodeRecord["turns"];
+  /** The conversation after the last turn. Each turn's state is a prefix of it. */
+  conversation: Conversation;
+  /** Cache keys of the conversation before and after the last turn. */
+  asked: string;
+  key: string;
+  /** Time of the last reply or reward, in milliseconds of `performance.now`. */
+  answered: number;
+  /** Number of its requests in progress. */
+  waiting: number;
+  /** Whether a reward of it was acknowledged. */
+  rewarded: boolean;
+  /** The rewards of which a repeated request is recognized. */
+  acknowledged: readonly AcknowledgedReward[];
+}
+
+/** The state as it is logged. */
+export function openRecord(name: string, episode: OpenEpisode): OpenRecord {
+  const { named, parent, group, split, rewarded, acknowledged, opening, turns, conversation, asked, key } =
+    episode;
+  const time = Date.now() - (performance.now() - episode.answered);
+  return {
+    ...{ name, named, parent, group, split, rewarded, acknowledged, opening, turns, asked, key, time },
+    conversation: conversation.toJSON(),
+  };
+}
+
+/** The record of an episode that ends now. */
+export function endedRecord(id: number, task: string, episode: OpenEpisode, ending: Ending): EpisodeRecord {
+  const { opening, conversation, parent, group, split, acknowledged } = episode;
+  const turns = [...episode.turns.slice(0, -1), { ...episode.turns.at(-1)!, ...ending }];
+  return {
+    ...{ id, task, seed: 0, reward: totalReward(turns), opening, turns },
+    ...(parent === undefined ? {} : { parent }),
+    ...(group === undefined ? {} : { group }),
+    ...(split === undefined ? {} : { split }),
+    ...(acknowledged.length === 0 ? {} : { acknowledged }),
+    outcome: ending.terminated ? "done" : "truncated",
+    conversation: conversation.toJSON(),
+  };
+}
+
+export function totalReward(turns: EpisodeRecord["turns"]): number {
+  return turns.reduce((sum, { reward }) => sum + reward, 0);
+}
+
+/**
+ * The part of a request that an episode contains: all of it if repeated, else up to the last turn.
+ */
+export function heldBy(
+  { asked, key, turns, conversation }: OpenEpisode,
+  names: readonly string[],
+): Held | undefined {
+  if (asked === names.at(-1))
+    return { conversation: conversation.prefix(turns.at(-1)!.state), messages: names.length };
+  const last = names.lastIndexOf(key);
+  return last < 0 ? undefined : { conversation, messages: last + 1 };
+}
+
+export function asMessage({ role, content, call }: Said): Message {
+  if (call === undefined) return { role, content };
+  const written = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
+  return { role, content: content === "" ? written : `${content}\n${written}` };
+}

@@ -45,7 +45,10 @@ export interface EncodeOptions {
 }
 
 export interface DecodeOptions {
-  /** Leave control tokens out of the text. Default false. */
+  /**
+   * Leave control tokens out of the text, except those that are part of a call's form. Default
+   * false.
+   */
   skipSpecial?: boolean;
   /**
    * The ids continue a text. Some tokenizers drop the first space of a text; here it stays. Default
@@ -318,7 +321,10 @@ export class Tokenizer {
     if (!Array.isArray(ids) && !(ids instanceof Int32Array)) {
       throw new NlacError("ERR_VALUE", `${shown(ids)} is not a list of token ids.`);
     }
-    const shownIds = options.skipSpecial === true ? ids.filter((id) => !this.specialIds.has(id)) : ids;
+    const shownIds =
+      options.skipSpecial === true
+        ? ids.filter((id) => !this.specialIds.has(id) || callMarks.has(this.#tokens[id]!))
+        : ids;
     const text = this.#texts.decode(
       shownIds,
       (id) => this.#bytesAt(id),
@@ -433,6 +439,12 @@ function built(parts: TokenizerParts): Tokenizer {
 /** Time that a tokenizer with unknown patterns may take, in milliseconds. */
 const encodingMs = 1000;
 const encodingMsPerCharacter = 0.02;
+
+/**
+ * Control tokens of the chat templates of Mistral and Llama 3 without which a call could not be
+ * told from text. In other vocabularies such marks (`<tool_call>`) are no control tokens.
+ */
+const callMarks: ReadonlySet<string> = new Set(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>"]);
 
 const utf8 = new TextEncoder();
 

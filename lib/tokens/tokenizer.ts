@@ -45,11 +45,10 @@ export interface EncodeOptions {
 }
 
 export interface DecodeOptions {
-  /**
-   * Leave control tokens out of the text, except those that are part of a call's form. Default
-   * false.
-   */
+  /** Leave control tokens out of the text. Default false. */
   skipSpecial?: boolean;
+  /** With `skipSpecial`: keep those that are part of a call's form. Default false. */
+  keepCallMarks?: boolean;
   /**
    * The ids continue a text. Some tokenizers drop the first space of a text; here it stays. Default
    * false.
@@ -80,6 +79,8 @@ export class Tokenizer {
   readonly vocabSize: number;
   /** Ids of control tokens, e.g. `<|im_end|>`. */
   readonly specialIds: ReadonlySet<number>;
+  /** Those that are part of a call's form and belong to a generation's text. */
+  readonly callMarkIds: ReadonlySet<number>;
   /**
    * Ids of tokens that are matched whole in template text only: control tokens and e.g. `<think>`.
    * Tokens of whitespace are not among them; they are matched in all text.
@@ -130,7 +131,9 @@ export class Tokenizer {
     this.vocabSize = tokens.length;
     this.#tokens = tokens;
     this.addedIds = new Set(added.filter((token) => !isPlain(token)).map(({ id }) => id));
-    this.specialIds = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
+    const special = added.filter((token) => token.special === true);
+    this.specialIds = new Set(special.map(({ id }) => id));
+    this.callMarkIds = new Set(special.filter(({ content }) => callMarks.has(content)).map(({ id }) => id));
 
     this.#normalize = compileNormalizer(json.normalizer);
     this.#words = compilePreTokenizer(json.pre_tokenizer);
@@ -321,10 +324,9 @@ export class Tokenizer {
     if (!Array.isArray(ids) && !(ids instanceof Int32Array)) {
       throw new NlacError("ERR_VALUE", `${shown(ids)} is not a list of token ids.`);
     }
+    const isKept = (id: number) => options.keepCallMarks === true && this.callMarkIds.has(id);
     const shownIds =
-      options.skipSpecial === true
-        ? ids.filter((id) => !this.specialIds.has(id) || callMarks.has(this.#tokens[id]!))
-        : ids;
+      options.skipSpecial === true ? ids.filter((id) => !this.specialIds.has(id) || isKept(id)) : ids;
     const text = this.#texts.decode(
       shownIds,
       (id) => this.#bytesAt(id),

@@ -6,6 +6,7 @@ import { actionTokens, parseAction, policyConversation } from "../../lib/prompts
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { parseTemplate, renderTemplate } from "../../lib/tokens/jinja.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
+import { TextStream } from "../../lib/tokens/text-stream.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { byteTokenizerParts } from "../support/scripted-model.ts";
 import { fixtureText } from "./fixtures.ts";
@@ -102,7 +103,7 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
     const tokens = actionTokens(model, conversation, action, "call");
     expect(tokenizer.decode(tokens)).toBe(expected);
     // What `generation.text` would hold.
-    const said = tokenizer.decode(tokens, { skipSpecial: true });
+    const said = tokenizer.decode(tokens, { skipSpecial: true, keepCallMarks: true });
     expect(parseAction(said, "call", conversation.tools)).toEqual({ ok: true, action });
   });
 
@@ -155,7 +156,7 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
     });
     const control = tokens.filter((id) => tokenizer.addedIds.has(id)).map((id) => tokenizer.contentOf(id));
     expect(control).toEqual(marks.filter((mark) => expected.includes(mark) && control.includes(mark)));
-    const said = tokenizer.decode(tokens, { skipSpecial: true });
+    const said = tokenizer.decode(tokens, { skipSpecial: true, keepCallMarks: true });
     expect(parseCalls(said, tools)).toMatchObject({
       ok: true,
       calls: [{ tool: { arguments: { city: "[TOOL_CALLS]x[ARGS]{} <|im_end|>" } } }],
@@ -198,4 +199,24 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
       }),
     );
   });
+});
+
+it("control tokens of a call are part of a streamed text, others are not", () => {
+  const tokenizer = tokenizerOf(fixtureText("templates/args-like.jinja"));
+  const text = "[TOOL_CALLS]wait[ARGS]{}[/INST]";
+  const ids = tokenizer.encodeTemplate(text);
+  const stream = new TextStream(tokenizer, []);
+  const streamed = ids.map((id) => stream.add(id)).join("");
+  expect(streamed).toBe("[TOOL_CALLS]wait[ARGS]{}");
+  expect(tokenizer.decode(ids, { skipSpecial: true, keepCallMarks: true })).toBe(streamed);
+  expect(tokenizer.decode(ids, { skipSpecial: true })).toBe("wait{}");
+});
+
+it("arguments that are no JSON object cannot be written one by one", () => {
+  const tokenizer = tokenizerOf(fixtureText("templates/tags-like.jinja"));
+  const conversation = Conversation.start(tokenizer, ChatTemplate.of(tokenizer), question, { tools });
+  for (const given of ["[1]", "{", "null"])
+    expect(() => conversation.writeCall({ name: "wait", arguments: given })).toThrow(
+      expect.objectContaining({ code: "ERR_VALUE" }),
+    );
 });

@@ -74,7 +74,7 @@ function bareCalls(text: string): Found {
 }
 
 /**
- * `<tool_call>` around a JSON object (Qwen2, Qwen3, SmolLM3, Hermes), or around a function's tags
+ * `<tool_call>` around a JSON object (Qwen2.5, Qwen3, Hermes), or around a function's tags
  * (Qwen3.5). One or more.
  */
 function taggedCalls(text: string, tools: readonly ToolSchema[]): Found {

@@ -1,6 +1,6 @@
 /**
  * The form in which a chat template writes function calls, determined from calls that it renders.
- * Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2, Qwen3, SmolLM3,
+ * Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3,
  * Mistral), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments).
  */
 

@@ -86,7 +86,9 @@ describe.each(tokenizers)("$name, against the Python library", (recorded) => {
       );
       const streamed = new TextStream(tokenizer, []);
       for (const id of ids) streamed.add(id);
-      expect(tokenizer.decode(ids, { skipSpecial: true, keepCallMarks: true }).startsWith(streamed.sent)).toBe(true);
+      expect(
+        tokenizer.decode(ids, { skipSpecial: true, keepCallMarks: true }).startsWith(streamed.sent),
+      ).toBe(true);
     }
   });
 

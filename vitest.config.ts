@@ -7,7 +7,7 @@ const alone = [
   "test/learner/**/*.test.ts",
   "test/ops/**/*.test.ts",
   "test/ranks/**/*.test.ts",
-  "test/serve/{answers,chat,conversation-cache,episodes,hostile,server}.test.ts",
+  "test/serve/{answers,call-forms,chat,conversation-cache,episodes,hostile,server}.test.ts",
   "test/services/storm.test.ts",
   "test/sinks/**/*.test.ts",
   "test/tokens/conversation.test.ts",

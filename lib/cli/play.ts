@@ -162,7 +162,11 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         conversation.append({ role: "user", content: answer });
         continue;
       }
-      const parsed = parseAction(withoutThought(generation!.text), environment.actionFormat);
+      const parsed = parseAction(
+        withoutThought(generation!.text),
+        environment.actionFormat,
+        conversation.tools,
+      );
       if (!parsed.ok) {
         console.log(fitted(`   (not readable: ${parsed.reason})`));
         conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));

@@ -230,7 +230,7 @@ export class Generator {
     const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
     const written = stopped ? tokens.slice(0, -1) : tokens;
     const { tokenizer } = this.#owner;
-    let text = tokenizer?.decode(written, { skipSpecial: true, continues: true }) ?? "";
+    let text = tokenizer?.decode(written, { skipSpecial: true, keepCallMarks: true, continues: true }) ?? "";
     const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
     if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
     text = tokenizer?.withoutFirstSpace(text) ?? text;

@@ -319,7 +319,7 @@ async function act<Task>(
 
   // The environment reads the text after the reasoning. Truncated reasoning is not an action.
   const said = state.withoutReasoning(generation).length === 0 ? "" : withoutThought(generation.text);
-  const parsed = parseAction(said, environment.actionFormat);
+  const parsed = parseAction(said, environment.actionFormat, state.tools);
   if (parsed.ok) {
     turn.action = parsed.action;
     run.malformedInARow = 0;

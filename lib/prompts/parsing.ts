@@ -7,6 +7,12 @@ export function malformed(reason: string): { ok: false; reason: string } {
   return { ok: false, reason };
 }
 
+/** A call as JSON, not yet checked, and the keys that its arguments may have. */
+export interface FoundCall {
+  json: string;
+  keys: readonly string[];
+}
+
 /**
  * Splits `text` at lines that begin with one of `tags` followed by a colon. Strict: every tag
  * exactly once, in the given order, nothing but white space before the first, no empty section.

@@ -9,7 +9,8 @@ import type { Action, Environment, Message, Observation, ToolSchema } from "../c
 import type { Grammar } from "../model/grammar.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import { argumentsText, callGrammar, parseCall, parseCallTurn } from "./calls.ts";
+import { callGrammar } from "./call-grammar.ts";
+import { argumentsText, parseCall, parseCallTurn } from "./calls.ts";
 import { malformed, type Parsed, sections } from "./parsing.ts";
 
 export type ActionFormat = Environment["actionFormat"];
@@ -105,8 +106,9 @@ export function policyConversation(
   if (format === "tool") return model.conversation(messages);
   const conversation = model.conversation(messages, { tools: observation.tools });
   if (format !== "call") return conversation;
-  const { text } = conversation.writeCall({ name: "name", arguments: "{}" });
-  if (!parseCallTurn(text).ok)
+  const probe: ToolSchema = { name: "name", description: "", parameters: {} };
+  const { text } = conversation.writeCall({ name: probe.name, arguments: "{}" });
+  if (!parseCallTurn(text, [probe]).ok)
     throw new NlacError(
       "ERR_CONFIG",
       `The model's chat template writes calls in a form that nlac does not parse: ${JSON.stringify(text)}. Use the ` +
@@ -148,12 +150,17 @@ export function actionTokens(
   return conversation.writeCall(call).tokens;
 }
 
-export function parseAction(text: string, format: ActionFormat): Parsed<{ action: Action }> {
+/** @param tools the functions, for the types of arguments in the format "call" */
+export function parseAction(
+  text: string,
+  format: ActionFormat,
+  tools: readonly ToolSchema[] = [],
+): Parsed<{ action: Action }> {
   if (format === "solution") {
     const solution = text.trim();
     return solution === "" ? malformed("the solution is empty") : { ok: true, action: { text: solution } };
   }
-  if (format === "call") return parseCallTurn(text);
+  if (format === "call") return parseCallTurn(text, tools);
   const parts = sections(text, ["Thought", "Action"]);
   if (!parts.ok) return parts;
   const thought = parts.sections.Thought;

@@ -310,8 +310,9 @@ export class HindsightProposer {
     );
     const requests = places.flatMap((place, p) => {
       const samples = sampled.slice(p * shownSamples, (p + 1) * shownSamples);
+      const { tools } = place.trajectory.turns[place.turn]!.state;
       const actions = samples.flatMap((sample) => {
-        const parsed = parseAction(withoutThought(sample?.text ?? ""), format);
+        const parsed = parseAction(withoutThought(sample?.text ?? ""), format, tools);
         return parsed.ok ? [parsed.action] : [];
       });
       const [first] = samples;
@@ -381,7 +382,8 @@ export class HindsightProposer {
         this.#results.too_long++;
         continue;
       }
-      const parsed = parseAction(withoutThought(text), actionFormat);
+      const { tools } = place.trajectory.turns[place.turn]!.state;
+      const parsed = parseAction(withoutThought(text), actionFormat, tools);
       const old = [...known, ...found.get(place)!, ...takenBy(place.trajectory, place.turn)];
       if (!parsed.ok) this.#results.malformed++;
       else if (old.some((action) => action.text === parsed.action.text)) this.#results.repeated++;

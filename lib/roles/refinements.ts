@@ -58,7 +58,8 @@ export async function refine(
   requests?: readonly Message[],
 ): Promise<Refinement[]> {
   const { config, actionFormat, model } = writer;
-  const parse = (answer: string) => parseAction(answer, actionFormat);
+  // The tools are the same in all episodes of an environment.
+  const parse = (answer: string) => parseAction(answer, actionFormat, transitions[0]?.state.tools);
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
   // The refiner's conversations, and (s, a) of the latest action, which the critic reads.
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());

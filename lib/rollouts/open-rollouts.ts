@@ -239,7 +239,7 @@ class ServerPlayer implements ActionGenerator {
     return {
       tokens,
       logProbs,
-      text: this.#own.tokenizer?.decode(written, { skipSpecial: true }) ?? "",
+      text: this.#own.tokenizer?.decode(written, { skipSpecial: true, keepCallMarks: true }) ?? "",
       finishReason: stopped ? "stop" : "length",
       cachedTokens,
     };

@@ -2,23 +2,42 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
+import type { ToolSchema } from "../contract/environment.ts";
 import type { Generation } from "../model/language-model.ts";
-import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
+import { argumentsText, parseCalls } from "../prompts/calls.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
+import { type ActionFormat, parseAction } from "../prompts/policy.ts";
 import type { ServedModel } from "./conversation-cache.ts";
 import { lazy } from "./json-response.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
-/** The model's message, as the client will repeat it in the next request. */
-export function replyOf({ text }: Generation, calls: boolean): Said {
-  const parsed = calls ? parseCallTurn(withoutThought(text)) : undefined;
-  if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
-  const { thought = "", tool } = parsed.action;
+/**
+ * The model's message, as the client will repeat it in the next request.
+ * @param tools the functions that it may call; undefined: its text is not parsed
+ */
+export function replyOf({ text }: Pick<Generation, "text">, tools: readonly ToolSchema[] | undefined): Said {
+  const parsed = tools === undefined ? undefined : parseCalls(withoutThought(text), tools);
+  if (!parsed?.ok || parsed.calls.length === 0) return { role: "assistant", content: text };
   return {
     role: "assistant",
-    content: thought,
-    call: { name: tool.name, arguments: argumentsText(parsed.action) },
+    content: parsed.thought,
+    calls: parsed.calls.map((call) => ({ name: call.tool.name, arguments: argumentsText(call) })),
   };
+}
+
+/**
+ * The action of a recorded turn. Several calls are one action: the turn's text.
+ * @param tools as in `replyOf`
+ * @param format default: calls if there are tools, else the whole text
+ */
+export function actionOf(
+  { text }: Pick<Generation, "text">,
+  tools: readonly ToolSchema[] | undefined,
+  format: ActionFormat = tools === undefined ? "solution" : "call",
+): ReturnType<typeof parseAction> {
+  const said = withoutThought(text);
+  const several = replyOf({ text }, format === "call" ? tools : undefined).calls?.[1] !== undefined;
+  return parseAction(said, several ? "solution" : format, tools);
 }
 
 /** One choice of a chat response. */
@@ -33,7 +52,7 @@ export function chatChoice(
     index,
     message: { role: "assistant", ...message(said), refusal: null },
     logprobs: request.logprobs ? { content: tokenLogProbs(model, generation), refusal: null } : null,
-    finish_reason: said.call === undefined ? finishReason(generation) : "tool_calls",
+    finish_reason: said.calls === undefined ? finishReason(generation) : "tool_calls",
     ...(request.return_token_ids ? { token_ids: generation.tokens } : {}),
   };
 }
@@ -68,10 +87,10 @@ function finishReason({ finishReason }: Generation): "stop" | "length" {
   return finishReason === "stop" ? "stop" : "length";
 }
 
-function message({ content, call }: Said) {
-  if (call === undefined) return { content };
-  const id = `call_${randomUUID()}`;
-  return { content: content === "" ? null : content, tool_calls: [{ id, type: "function", function: call }] };
+function message({ content, calls }: Said) {
+  if (calls === undefined) return { content };
+  const tool_calls = calls.map((call) => ({ id: `call_${randomUUID()}`, type: "function", function: call }));
+  return { content: content === "" ? null : content, tool_calls };
 }
 
 function tokenLogProbs({ tokenizer }: ServedModel, generation: Generation) {

@@ -142,12 +142,13 @@ export class Chats {
    */
   #finish(chat: OpenedChat, generation: Generation, { version, pinned }: Admission): Answer {
     const { request, messages, asked, place } = chat;
+    const tools = toolsIn(request);
     const calls = mayCall(request);
-    const read = replyOf(generation, calls);
+    const read = replyOf(generation, calls ? tools : undefined);
+    const isKnown = (call: { name: string }) => tools.some(({ name }) => name === call.name);
     // A value in the response format may look like a call.
-    const isValue =
-      formatOf(request) !== undefined && !toolsIn(request).some(({ name }) => name === read.call?.name);
-    const said = isValue ? replyOf(generation, false) : read;
+    const isValue = formatOf(request) !== undefined && !read.calls?.every(isKnown);
+    const said = isValue ? replyOf(generation, undefined) : read;
     const [kept] = this.#reader.inline.kept([said]);
     const key = nameAfter(asked, kept!);
     const conversation = chat.conversation.fork().appendGeneration(generation);
@@ -188,10 +189,10 @@ export class Chats {
           const choice = chatChoice(learner, request, i, said, generation);
           const { message: whole, finish_reason, logprobs, token_ids } = choice;
           const rest =
-            said.call === undefined
+            said.calls === undefined
               ? { content: said.content.slice(sent[i]!.length) }
               : { ...whole, tool_calls: whole.tool_calls!.map((call, index) => ({ index, ...call })) };
-          if (said.call !== undefined || rest.content !== "") yield part(i, rest);
+          if (said.calls !== undefined || rest.content !== "") yield part(i, rest);
           yield part(i, {}, finish_reason, { logprobs, ...(token_ids ? { token_ids } : {}) });
         }
       },

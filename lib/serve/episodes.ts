@@ -10,9 +10,9 @@ import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { Generation } from "../model/language-model.ts";
-import { withoutThought } from "../prompts/corrected-thought.ts";
-import { type ActionFormat, parseAction } from "../prompts/policy.ts";
+import type { ActionFormat } from "../prompts/policy.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import { actionOf } from "./answers.ts";
 import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
 import { asMessage, endedRecord, heldBy, type OpenEpisode, openRecord, totalReward } from "./open-episode.ts";
@@ -210,10 +210,7 @@ export class Episodes {
     const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
     const last = episode.turns.at(-1);
     if (last !== undefined && repeated === undefined) last.observation = said;
-    const parsed = parseAction(
-      withoutThought(text),
-      this.#options.actionFormat ?? (calls ? "call" : "solution"),
-    );
+    const parsed = actionOf(generation, calls ? conversation.tools : undefined, this.#options.actionFormat);
     episode.turns.push({
       ...{ state, text, ...sampledBeside(conversation, state, generation) },
       ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),

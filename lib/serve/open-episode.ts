@@ -72,8 +72,9 @@ export function heldBy(
   return last < 0 ? undefined : { conversation, messages: last + 1 };
 }
 
-export function asMessage({ role, content, call }: Said): Message {
-  if (call === undefined) return { role, content };
-  const written = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
-  return { role, content: content === "" ? written : `${content}\n${written}` };
+export function asMessage({ role, content, calls = [] }: Said): Message {
+  const written = calls.map(
+    (call) => `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`,
+  );
+  return { role, content: [...(content === "" && calls.length > 0 ? [] : [content]), ...written].join("\n") };
 }

@@ -78,6 +78,8 @@ const most = {
   messages: 4096,
   parts: 4096,
   tools: 128,
+  /** Calls of a turn. */
+  calls: 128,
   stops: 4,
   /** Characters of a stop string, a name or an id. */
   stop: 1000,
@@ -148,11 +150,7 @@ const message = z.preprocess(
     z.strictObject({
       role: z.literal("assistant"),
       content: content.nullish(),
-      tool_calls: z
-        .array(z.unknown())
-        .max(1, "A turn has at most one call; parallel calls are not supported")
-        .pipe(z.array(call))
-        .nullish(),
+      tool_calls: z.array(z.unknown()).max(most.calls).pipe(z.array(call)).nullish(),
     }),
     z.strictObject({ role: z.literal("tool"), content }),
   ]),
@@ -366,18 +364,21 @@ function deepest(issue: z.core.$ZodIssue): Fault {
 export interface Said {
   role: "system" | "user" | "assistant" | "tool";
   content: string;
-  call?: { name: string; arguments: string };
+  /** Undefined without a call. */
+  calls?: readonly { name: string; arguments: string }[];
 }
 
 export function saidIn(messages: AskedMessages): Said[] {
   return messages.map((message): Said => {
     if (message.role !== "assistant")
       return { role: message.role === "developer" ? "system" : message.role, content: message.content };
-    const [called] = message.tool_calls ?? [];
+    const calls = (message.tool_calls ?? []).map(({ function: called }) => ({
+      ...{ name: called.name, arguments: called.arguments },
+    }));
     return {
       role: "assistant",
       content: message.content ?? "",
-      ...(called && { call: { name: called.function.name, arguments: called.function.arguments } }),
+      ...(calls.length > 0 && { calls }),
     };
   });
 }

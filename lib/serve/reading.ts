@@ -6,10 +6,10 @@
 import { createHash } from "node:crypto";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type Grammar, grammarText } from "../model/grammar.ts";
-import { type CallForm, callGrammar } from "../prompts/calls.ts";
+import { callGrammar } from "../prompts/call-grammar.ts";
 import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
 import { keptTextOf } from "../tokens/reasoning.ts";
-import { ChatTemplate } from "../tokens/template.ts";
+import { type CallText, ChatTemplate } from "../tokens/template.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { compileMs, maxCompileMs } from "./grammar-queue.ts";
 import { parseWithinLimits } from "./json-limits.ts";
@@ -96,8 +96,10 @@ export class RequestReader {
     this.#checkCount(request.n ?? 1);
     const messages = this.kept(saidIn(asked));
     let bytes = 0;
-    for (const { content, call } of messages)
-      bytes += Buffer.byteLength(content) + Buffer.byteLength(call?.arguments ?? "");
+    for (const { content, calls = [] } of messages) {
+      bytes += Buffer.byteLength(content);
+      for (const call of calls) bytes += Buffer.byteLength(call.name) + Buffer.byteLength(call.arguments);
+    }
     this.#checkBytes(bytes, "messages");
     const tools = toolsIn(request);
     if (tools.length > 0 && !this.template.readsTools)
@@ -148,10 +150,11 @@ export class RequestReader {
     const opening = first < 0 ? messages : messages.slice(0, Math.max(1, first));
     const begin = (messages: readonly Message[]) =>
       Conversation.start(this.#tokenizer, this.template, messages, tools.length === 0 ? {} : { tools });
-    const written = opening.map(({ role, content, call }): Message => {
-      if (call === undefined) return { role, content };
+    const written = opening.map((said): Message => {
+      const { role, content, calls } = said;
+      if (calls === undefined) return { role, content };
       // The template formats a call in the same way in any conversation.
-      const { text } = begin([{ role: "user", content: "" }]).writeCall({ ...call, thought: content.trim() });
+      const { text } = begin([{ role: "user", content: "" }]).writeCalls(callTexts(said));
       return { role, content: text };
     });
     return append(begin(written), messages.slice(opening.length));
@@ -184,20 +187,11 @@ export class RequestReader {
     };
     const system = messages.some(({ role }) => role === "system");
     const call = (callable: readonly ToolSchema[]) =>
-      held("tools", () => callGrammar(callable, this.#callForm(system, tools)));
+      held("tools", () => callGrammar(callable, this.template.callForm(this.#tokenizer, { system, tools })));
     if (called !== undefined) return call(called);
     if (format === undefined) return undefined;
     const answer = held("response_format", () => format);
     return mayCall(request) ? { anyOf: [call(tools), answer] } : answer;
-  }
-
-  /** What the chat template writes around a call's name and arguments. */
-  #callForm(system: boolean, tools: readonly ToolSchema[]): CallForm {
-    const [name, args] = ["nlac-name", "nlac-arguments"];
-    const { text } = this.template.writeCall(this.#tokenizer, { system, tools }, { name, arguments: args });
-    const [before, rest] = text.split(name) as [string, string];
-    const [between, after] = rest.split(args) as [string, string];
-    return { before, between, after };
   }
 
   #checkCount(texts: number): void {
@@ -236,29 +230,37 @@ function append(conversation: Conversation, messages: readonly Said[]): Conversa
     if (others.length > 0) conversation.append(...others);
     others = [];
   };
-  for (const { role, content, call } of messages) {
-    if (call === undefined) {
+  for (const said of messages) {
+    const { role, content, calls } = said;
+    if (calls === undefined) {
       others.push({ role, content });
       continue;
     }
     flush();
-    conversation.appendCall({ ...call, thought: content.trim() });
+    conversation.appendCalls(callTexts(said));
   }
   flush();
   return conversation;
+}
+
+/** The calls of a message, with its content as their thought. */
+function callTexts({ content, calls = [] }: Said): CallText[] {
+  return calls.map((call) => ({ ...call, thought: content.trim() }));
 }
 
 /**
  * A message for comparison, as JSON: arguments are parsed, because clients may format them
  * differently.
  */
-function sameness({ role, content, call }: Said): string {
-  if (call === undefined) return JSON.stringify([role, content]);
-  try {
-    return JSON.stringify([role, content, call.name, parseWithinLimits(Buffer.from(call.arguments))]);
-  } catch {
-    return JSON.stringify([role, content, call.name, call.arguments]);
-  }
+function sameness({ role, content, calls = [] }: Said): string {
+  const compared = calls.flatMap(({ name, arguments: given }) => {
+    try {
+      return [name, parseWithinLimits(Buffer.from(given))];
+    } catch {
+      return [name, given];
+    }
+  });
+  return JSON.stringify([role, content, ...compared]);
 }
 
 function digest(before: string, json: string): string {

@@ -126,6 +126,11 @@ export class Conversation {
     return this.#segments;
   }
 
+  /** The functions that the template describes. */
+  get tools(): readonly ToolSchema[] {
+    return this.#context.tools ?? [];
+  }
+
   /** Number of ids. */
   get length(): number {
     return this.#length;
@@ -192,11 +197,16 @@ export class Conversation {
   /**
    * A call in the template's format for an assistant's turn, to be appended as a generation.
    *
-   * @throws NlacError ERR_CONFIG if the template does not support calls with JSON arguments
+   * @throws NlacError ERR_CONFIG if the template does not support calls in a form that is known
    */
   writeCall(call: CallText): { text: string; tokens: number[] } {
+    return this.writeCalls([call]);
+  }
+
+  /** Several calls of one turn; a thought stands with the first one. Throws as `writeCall`. */
+  writeCalls(calls: readonly CallText[]): { text: string; tokens: number[] } {
     const { template, tokenizer } = this.#context;
-    return template.writeCall(tokenizer, this.#here(), call);
+    return template.writeCalls(tokenizer, this.#here(), calls);
   }
 
   /**
@@ -212,9 +222,15 @@ export class Conversation {
 
   /** Appends a call in the format of `writeCall`. Throws as `writeCall`. */
   appendCall(call: CallText): this {
-    const { thought } = call;
-    const kept = thought === undefined ? call : { ...call, thought: this.keptText(thought) };
-    return this.#appendTurn(this.#openingOfText(), this.writeCall(kept));
+    return this.appendCalls([call]);
+  }
+
+  /** Appends a turn of calls in the format of `writeCalls`. Throws as `writeCall`. */
+  appendCalls(calls: readonly CallText[]): this {
+    const kept = calls.map((call) =>
+      call.thought === undefined ? call : { ...call, thought: this.keptText(call.thought) },
+    );
+    return this.#appendTurn(this.#openingOfText(), this.writeCalls(kept));
   }
 
   /**

@@ -12,6 +12,7 @@ import { NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
+import { type CallForm, callFormOf, callPieces, mapForm } from "./call-form.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import { checkMessages, forEachText, mapTexts, roles, sizeOf, type Turn } from "./messages.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
@@ -55,14 +56,6 @@ interface Marking {
   scope: MarkScope;
 }
 
-/** The template's text around the thought, name and arguments of a call. */
-interface CallForm {
-  separator: TextPiece[];
-  before: TextPiece[];
-  between: TextPiece[];
-  after: TextPiece[];
-}
-
 /** Text that a template appends, and the text before it, both with marks. */
 interface Continued {
   before: string;
@@ -81,17 +74,6 @@ const plainConversations: readonly (readonly Turn[])[] = (
   [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
 ).map((said) => said.map((role) => ({ role, content: "Begin." })));
 
-/** The pieces, adjacent untrusted ones as one. */
-function joined(pieces: readonly TextPiece[]): TextPiece[] {
-  const result: TextPiece[] = [];
-  for (const { text, trusted } of pieces) {
-    const last = result.at(-1);
-    if (last !== undefined && !last.trusted && !trusted) last.text += text;
-    else result.push({ text, trusted });
-  }
-  return result;
-}
-
 /** A Jinja chat template, parsed once. Immutable. */
 export class ChatTemplate {
   readonly source: string;
@@ -99,7 +81,7 @@ export class ChatTemplate {
   readonly #variables: Readonly<Record<string, unknown>>;
   /** By tokenizer: what has to be marked, and the markings by alphabet. */
   readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
-  readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm>>();
+  readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]>>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
   #readsTools: boolean | undefined;
 
@@ -306,33 +288,38 @@ export class ChatTemplate {
   }
 
   /**
-   * A call in the template's format, without the start and end of the turn. The format is
-   * determined by rendering a known call.
+   * Calls in the template's format, without the start and end of the turn. The format is determined
+   * by rendering known calls.
    *
-   * @throws NlacError ERR_CONFIG if the template does not support calls, or does not write the
-   *   arguments as JSON after the name
+   * @param calls at least one; the first one's thought stands before them
+   * @throws NlacError ERR_CONFIG if the template does not support calls, or writes one per turn;
+   *   ERR_VALUE if it needs single arguments and they are no JSON object
    */
-  writeCall(
+  writeCalls(
     tokenizer: Tokenizer,
     context: Omit<ContinuationContext, "after">,
-    call: CallText,
+    calls: readonly CallText[],
   ): { text: string; tokens: number[] } {
-    const { name, arguments: given, thought = "" } = call;
-    checkMessages([name, given, thought].map((content) => ({ role: "assistant", content })));
+    const { thought = "" } = calls[0]!;
+    const texts = [thought, ...calls.flatMap((call) => [call.name, call.arguments])];
+    checkMessages(texts.map((content) => ({ role: "assistant", content })));
     const form = this.#callForm(tokenizer, context);
-    const untrusted = (text: string): TextPiece => ({ text, trusted: false });
-    const pieces = joined([
-      ...(thought === "" ? [] : [untrusted(thought), ...form.separator]),
-      ...[...form.before, untrusted(name), ...form.between, untrusted(given), ...form.after],
-    ]);
+    if (calls.length > 1 && form.joint === undefined)
+      throw new NlacError("ERR_CONFIG", "The model's chat template writes only one call in a turn.");
+    const pieces = callPieces(form, calls, thought);
     return {
       text: pieces.map((piece) => piece.text).join(""),
       tokens: tokenizer.encodeTemplate(pieces, { continues: true }),
     };
   }
 
-  /** The template's text around the thought, name and arguments of a call; remembered. */
-  #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm {
+  /** The form of the template's calls as text. Throws as `writeCalls`. */
+  callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm {
+    return mapForm(this.#callForm(tokenizer, context), (pieces) => pieces.map(({ text }) => text).join(""));
+  }
+
+  /** The form of the template's calls; remembered. */
+  #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
     let forms = this.#callForms.get(tokenizer);
     if (forms === undefined) {
       forms = new Map();
@@ -348,39 +335,56 @@ export class ChatTemplate {
     return form;
   }
 
-  #renderCallForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm {
+  #renderCallForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
     const { tools } = context;
     const marking = this.#marking(tokenizer, [], tools);
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
-    const [said, name, key] = [`${mark}said`, `${mark}name`, `${mark}key`];
-    const calls = [{ id: "call00000", type: "function", function: { name, arguments: { [key]: key } } }];
-    const written = (content: string) =>
-      this.#render([...messages, { role: "assistant", content, tool_calls: calls }], { tools }, marking);
-    // Llama's template omits text next to a call.
-    const text = written(said);
-    const at = text.lastIndexOf(said);
-    const turn =
-      at < 0
-        ? written("").slice(this.#render(messages, { tools, addGenerationPrompt: true }, marking).length)
-        : text.slice(at + said.length);
+    const said = `${mark}said`;
+    const probes = { names: [`${mark}name`, `${mark}other`], keys: [`${mark}key`, `${mark}second`] } as const;
+    const [name, other] = probes.names;
+    const [key, second] = probes.keys;
     const end = this.#probe({ ...context, after: "assistant" }, []);
     const closing = this.#textAfter(end.mark, this.#render(end.messages, { tools }, marking));
-    const json = `\\{\\s*"${key}":\\s*"${key}"\\s*\\}`;
-    const form = new RegExp(`^(\\s*)([^]*?)${name}(",\\s*"\\w+":\\s*)${json}([^]*)$`).exec(
-      turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn,
+    /** The text of a turn of calls, after what is said before them. */
+    const written = (...calls: { name: string; keys: string[] }[]) => {
+      const tool_calls = calls.map(({ name, keys }) => {
+        const given = Object.fromEntries(keys.map((key) => [key, key]));
+        return { id: "call00000", type: "function", function: { name, arguments: given } };
+      });
+      const render = (content: string) =>
+        this.#render([...messages, { role: "assistant", content, tool_calls }], { tools }, marking);
+      // Llama's template omits text next to a call.
+      const text = render(said);
+      const at = text.lastIndexOf(said);
+      const turn =
+        at < 0
+          ? render("").slice(this.#render(messages, { tools, addGenerationPrompt: true }, marking).length)
+          : text.slice(at + said.length);
+      return turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn;
+    };
+    let pair: string | undefined;
+    try {
+      pair = written({ name, keys: [key] }, { name: other, keys: [key] });
+    } catch {
+      // Some templates refuse more than one call.
+    }
+    const form = callFormOf(
+      { names: [...probes.names], keys: [...probes.keys] },
+      {
+        one: written({ name, keys: [key] }),
+        two: written({ name, keys: [key, second] }),
+        none: written({ name, keys: [] }),
+        pair,
+      },
     );
-    if (form === null || !this.readsTools)
+    if (form === undefined || !this.readsTools)
       throw new NlacError(
         "ERR_CONFIG",
-        "The model's chat template does not support function calls with JSON arguments, which the action format " +
-          '"call" needs; use the action format "tool" in the environment.',
+        "The model's chat template does not support function calls, or writes their arguments in an unknown form; " +
+          'the action format "call" needs them. Use the action format "tool" in the environment.',
       );
-    const [, separator = "", before = "", between = "", after = ""] = form;
-    const read = (text: string) => marking.marks.read(text);
-    return {
-      separator: read(separator === "" ? "\n" : separator),
-      ...{ before: read(before), between: read(between), after: read(after) },
-    };
+    const separator = form.separator === "" ? "\n" : form.separator;
+    return mapForm({ ...form, separator }, (text) => marking.marks.read(text));
   }
 
   /** Undefined if the new messages change the text before them. */

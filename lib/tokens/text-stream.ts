@@ -25,8 +25,9 @@ export class TextStream {
 
   /** The text that can be sent after another token; may be empty. */
   add(token: number): string {
-    const { specialIds, eosTokenIds } = this.#tokenizer;
-    if (this.#ended || specialIds.has(token) || eosTokenIds.includes(token)) return "";
+    const { specialIds, callMarkIds, eosTokenIds } = this.#tokenizer;
+    const isHidden = specialIds.has(token) && !callMarkIds.has(token);
+    if (this.#ended || isHidden || eosTokenIds.includes(token)) return "";
     this.#held += this.#decoder.add(token);
     if (this.#stop.some((stop) => this.#held.includes(stop))) {
       this.#ended = true; // the rest is sent at the end, correctly cut

@@ -47,6 +47,8 @@ export interface EncodeOptions {
 export interface DecodeOptions {
   /** Leave control tokens out of the text. Default false. */
   skipSpecial?: boolean;
+  /** With `skipSpecial`: keep those that are part of a call's form. Default false. */
+  keepCallMarks?: boolean;
   /**
    * The ids continue a text. Some tokenizers drop the first space of a text; here it stays. Default
    * false.
@@ -77,6 +79,8 @@ export class Tokenizer {
   readonly vocabSize: number;
   /** Ids of control tokens, e.g. `<|im_end|>`. */
   readonly specialIds: ReadonlySet<number>;
+  /** Those that are part of a call's form and belong to a generation's text. */
+  readonly callMarkIds: ReadonlySet<number>;
   /**
    * Ids of tokens that are matched whole in template text only: control tokens and e.g. `<think>`.
    * Tokens of whitespace are not among them; they are matched in all text.
@@ -127,7 +131,9 @@ export class Tokenizer {
     this.vocabSize = tokens.length;
     this.#tokens = tokens;
     this.addedIds = new Set(added.filter((token) => !isPlain(token)).map(({ id }) => id));
-    this.specialIds = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
+    const special = added.filter((token) => token.special === true);
+    this.specialIds = new Set(special.map(({ id }) => id));
+    this.callMarkIds = new Set(special.filter(({ content }) => callMarks.has(content)).map(({ id }) => id));
 
     this.#normalize = compileNormalizer(json.normalizer);
     this.#words = compilePreTokenizer(json.pre_tokenizer);
@@ -318,7 +324,9 @@ export class Tokenizer {
     if (!Array.isArray(ids) && !(ids instanceof Int32Array)) {
       throw new NlacError("ERR_VALUE", `${shown(ids)} is not a list of token ids.`);
     }
-    const shownIds = options.skipSpecial === true ? ids.filter((id) => !this.specialIds.has(id)) : ids;
+    const isKept = (id: number) => options.keepCallMarks === true && this.callMarkIds.has(id);
+    const shownIds =
+      options.skipSpecial === true ? ids.filter((id) => !this.specialIds.has(id) || isKept(id)) : ids;
     const text = this.#texts.decode(
       shownIds,
       (id) => this.#bytesAt(id),
@@ -433,6 +441,12 @@ function built(parts: TokenizerParts): Tokenizer {
 /** Time that a tokenizer with unknown patterns may take, in milliseconds. */
 const encodingMs = 1000;
 const encodingMsPerCharacter = 0.02;
+
+/**
+ * Control tokens of the chat templates of Mistral and Llama 3 without which a call could not be
+ * told from text. In other vocabularies such marks (`<tool_call>`) are no control tokens.
+ */
+const callMarks: ReadonlySet<string> = new Set(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>"]);
 
 const utf8 = new TextEncoder();
 

@@ -5,7 +5,7 @@ import { keepShelf } from "../../examples/ai-sdk-agent.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import { recorded } from "../../lib/environments/recorded.ts";
-import { readEpisodeRecords, readEpisodes } from "../../lib/episodes/records.ts";
+import { type EpisodeRecord, readEpisodeRecords, readEpisodes } from "../../lib/episodes/records.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { Episodes } from "../../lib/serve/episodes.ts";
@@ -256,6 +256,32 @@ describe("an open episode", () => {
       }
       for (const { turns } of readEpisodeRecords(file))
         expect(turns.map(({ action }) => action?.tool?.name)).toEqual(["look", undefined]);
+    }));
+
+  it("has a turn of several calls as one action, on the sampled ids", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const call = `<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>`;
+      const model = new CallingModel((prompt) => (prompt.includes("Nothing") ? "Done." : `${call}\n${call}`));
+      const { client, reward } = await start(model, file);
+      const look = { name: "look", description: "Looks.", parameters: { type: "object", properties: {} } };
+      const tools = [{ type: "function", function: look }];
+      const messages = [say("Task")];
+      const first = await turn(client, messages, "mine", { tools });
+      expect(first.said.tool_calls).toHaveLength(2);
+      messages.push(first.said);
+      for (const { id } of first.said.tool_calls!)
+        messages.push({ role: "tool", tool_call_id: id, content: "Nothing." });
+      await turn(client, messages, "mine", { tools });
+      await reward("mine", { reward: 1 });
+      const [{ turns }] = [...readEpisodeRecords(file)] as [EpisodeRecord];
+      expect(turns.map(({ action, malformed }) => [action, malformed])).toEqual([
+        [{ text: `${call}\n${call}` }, undefined],
+        [{ text: "Done." }, undefined],
+      ]);
+      expect(turns[0]!.observation).toHaveLength(2);
+      const { tokens } = model.calls[1]!.request;
+      expect(model.decode(tokens!)).toContain(`${call}\n${call}<|im_end|>`);
     }));
 });
 

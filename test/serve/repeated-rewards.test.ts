@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
+import type { Extension } from "../../lib/serve/server.ts";
 import { same, say, start, turn } from "../support/recording-server.ts";
 import { inDirectory } from "../support/tiny.ts";
 

@@ -186,7 +186,7 @@ describe("saving it", () => {
       renameSync(base, elsewhere);
       const error = await Learner.resume(saved, { base: join(directory, "nowhere") }).catch((e) => e);
       expect(error.code).toBe("ERR_CHECKPOINT");
-      expect(error.message).toContain(`the model ${base}, which is not there`);
+      expect(error.message).toContain(`the model ${base}, which was not found`);
       expect(error.message).toContain(`no model "${join(directory, "nowhere")}"`);
       {
         await using found = await Learner.resume(saved, { dtype: "float32", base: elsewhere });

@@ -8,12 +8,14 @@ import { type LossTensors, ops, Tensor } from "../../ops/index.ts";
 import { randomBits, spreadTensor } from "../inputs.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 
+type Dtype = "bfloat16" | "float32";
+
 type Parameters = {
   loss: "kl" | "nll";
   rows: number;
   width: number;
   vocabulary: number;
-  dtype: "bfloat16";
+  dtype: Dtype;
   weightScale: number;
   /** Weight of the teacher in a generalized Jensen-Shannon divergence; 0 is the forward KL. */
   beta: number;
@@ -47,29 +49,44 @@ const jsd: Kind = {
 
 export const losses: Suite = {
   name: "losses",
-  summary: "token KL and NLL fused with the vocabulary matrix, forward and backward, bfloat16",
+  summary: "token KL and NLL fused with the vocabulary matrix, forward and backward",
 
   cases({ device, quick }: CaseOptions): Case[] {
     const timing = { warmup: 1, calls: quick ? 2 : 3, seconds: quick ? 0 : 1 };
-    const make = (kind: Kind, rows: number, width: number, vocabulary: number): Case => {
+    const make = (
+      kind: Kind,
+      rows: number,
+      width: number,
+      vocabulary: number,
+      dtype: Dtype = "bfloat16",
+    ): Case => {
       const { id, title, ...what } = kind;
       const parameters: Parameters = {
         ...what,
-        ...{ rows, width, vocabulary, dtype: "bfloat16", weightScale: 7.5 / Math.sqrt(width) },
+        ...{ rows, width, vocabulary, dtype, weightScale: 7.5 / Math.sqrt(width) },
         ...{ smallWorkspace: (rows * vocabulary * 4) / 8, chunk: Math.ceil(rows / 8), wideProducts: true },
       };
       return {
-        id: `${id}-${rows}x${width}x${vocabulary}`,
-        title: `${title} · ${rows} rows × ${width} × ${vocabulary} · ${parameters.dtype}`,
+        id: `${id}-${rows}x${width}x${vocabulary}-${dtype}`,
+        title: `${title} · ${rows} rows × ${width} × ${vocabulary} · ${dtype}`,
         parameters,
         timing,
         work: { amount: 2 * (kind.loss === "nll" ? 3 : 4) * rows * width * vocabulary, unit: "TFLOP/s" },
         tolerance: 0.01,
-        rows: rowsOf(kind, rows, width, vocabulary, device),
+        rows: rowsOf(kind, parameters, device),
       };
     };
-    if (quick) return [kl, nll, topK, jsd].map((kind) => make(kind, 32, 64, 1000));
-    if (device === "cpu") return [kl, nll, topK, jsd].map((kind) => make(kind, 1024, 576, 49152));
+    if (quick)
+      return [
+        ...[kl, nll, topK, jsd].map((kind) => make(kind, 32, 64, 1000)),
+        make(kl, 32, 64, 1000, "float32"),
+      ];
+    // A processor without products of bfloat16 may be faster in float32, and torch always is.
+    if (device === "cpu")
+      return [
+        ...[kl, nll, topK, jsd].map((kind) => make(kind, 1024, 576, 49152)),
+        ...[kl, nll].map((kind) => make(kind, 1024, 576, 49152, "float32")),
+      ];
     return [
       ...[kl, nll].map((kind) => make(kind, 8192, 3584, 152064)),
       ...[kl, nll, topK, jsd].map((kind) => make(kind, 4096, 3584, 152064)),
@@ -107,14 +124,15 @@ export const losses: Suite = {
   },
 };
 
-function rowsOf(kind: Kind, rows: number, width: number, vocabulary: number, device: string): Row[] {
+function rowsOf(kind: Kind, { rows, width, vocabulary, dtype }: Parameters, device: string): Row[] {
+  const bytes = dtype === "bfloat16" ? 2 : 4;
   const row = (role: Row["role"], name: string, implementation: string, elementBytes: number): Row => ({
     ...{ role, name, implementation },
     script: role === "ours" ? undefined : role === "limit" ? "limits.py" : "losses.py",
-    // Gradients of the hidden states, in bfloat16, and of the matrix.
-    resultBytes: rows * width * 2 + vocabulary * width * elementBytes,
+    // Gradients of the hidden states, in their type, and of the matrix.
+    resultBytes: rows * width * bytes + vocabulary * width * elementBytes,
   });
-  const peer = (name: string, implementation: string) => row("peer", name, implementation, 2);
+  const peer = (name: string, implementation: string) => row("peer", name, implementation, bytes);
   const fused =
     kind.topK !== null
       ? []

@@ -89,7 +89,9 @@ export function callFormOf(
   return { separator, before, between, after, joint: jointOf(value(key) + afterValue), each };
 }
 
-/** Calls as pieces, the first one after `thought` if there is one. Adjacent untrusted ones are one. */
+/**
+ * Calls as pieces, the first one after `thought` if there is one. Adjacent untrusted ones are one.
+ */
 export function callPieces(
   form: CallForm<TextPiece[]>,
   calls: readonly { name: string; arguments: string }[],

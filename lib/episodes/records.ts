@@ -29,6 +29,7 @@ export interface AcknowledgedReward {
   truncated: boolean;
 }
 
+/** One episode of a record: a line of its JSON Lines file. */
 export interface EpisodeRecord {
   id: number;
   task: string;

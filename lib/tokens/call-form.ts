@@ -25,6 +25,7 @@ export interface CallForm<T = string> {
   each: EachArgument<T> | undefined;
 }
 
+/** The text around arguments that are written one by one. */
 export interface EachArgument<T = string> {
   beforeKey: T;
   beforeValue: T;

@@ -41,6 +41,7 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^nlac$/, replacement: new URL("./lib/index.ts", import.meta.url).pathname },
+      { find: /^nlac\/(models|serving)$/, replacement: new URL("./lib/$1.ts", import.meta.url).pathname },
       { find: /^nlac\/(.+)$/, replacement: new URL("./lib/$1/index.ts", import.meta.url).pathname },
     ],
   },

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// Checks that cmake-js makes the same addon as scripts/build-native.mjs: every source is compiled by the same
-// command, apart from the definition that cmake-js adds. Then builds the loader, the smaller addon, with it.
-// Needs the CPU build.
+// Checks that cmake-js makes the same addon as scripts/build-native.mjs: every source is compiled
+// by the same command, apart from the definition that cmake-js adds. Then builds the loader, the
+// smaller addon, with it. Needs the CPU build.
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";

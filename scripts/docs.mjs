@@ -77,7 +77,7 @@ async function makeReference() {
     if (built.status !== 0) process.exit(1);
   }
   // The declarations, not the sources: types that schemas infer are written out in them.
-  const entries = ["index", "environments/index", "ops/index", "compare/index"];
+  const entries = ["index", "environments/index", "models", "serving", "ops/index", "compare/index"];
   const app = await Application.bootstrapWithPlugins({
     plugin: ["typedoc-plugin-markdown"],
     entryPoints: entries.map((entry) => join(root, "dist", `${entry}.d.ts`)),

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 // A registry on this machine that has one tarball as nlac, and passes requests for other packages
 // on to npm's configured registry. As a program, it serves until it is stopped:
-//   node scripts/local-registry.mjs TARBALL     prints the address; npm_config_registry=ADDRESS npm install nlac
+//   node scripts/local-registry.mjs TARBALL        prints the address
+//   npm_config_registry=ADDRESS npm install nlac
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

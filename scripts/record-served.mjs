@@ -7,7 +7,8 @@
 // --out     also writes all figures as JSON
 // --agent   ai-sdk, openai, openai-agents, langchain (examples/errands), or python
 // --agents  agents at work at a time (2)        --pause    ms between two errands of an agent (100)
-// --minutes limit (20)                          --success  ends at this success of the last 100 (0.95)
+// --minutes limit (20)
+// --success ends at this success of the last 100 (0.95)
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, homedir, loadavg, tmpdir } from "node:os";

@@ -2,7 +2,8 @@
 // Records commands in a terminal and writes an animated SVG: docs/images/terminal.svg of README.md.
 // Needs tmux, and a built checkout with the native addon. Waiting is shortened in the picture.
 //   node scripts/record-terminal.mjs [FILE]
-//   node scripts/record-terminal.mjs docs/images/served.svg --title "…" --command "node scripts/record-served.mjs"
+//   node scripts/record-terminal.mjs docs/images/served.svg --title "…" \
+//     --command "node scripts/record-served.mjs"
 // Commands of --command run in the checkout, others in an empty directory.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";

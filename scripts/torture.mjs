@@ -3,11 +3,11 @@
 //   node scripts/torture.mjs [name…] [--runs N] [--seed S] [--only NUMBER] [--list]
 // Each scripts/torture/<name>.mjs is a campaign:
 //   export const about: one line
-//   export async function run({ runs, seed, first, report }): makes the runs first … first + runs - 1.
-//     Run number n depends on seed and n only.
-//   report({ runs, counts, worst, failure }) adds to the totals; every field is optional. `runs` and
-//     `counts` (by name) are added up. `worst` (by name: seconds, megabytes, …) keeps the largest.
-//     `failure` is { number, message }.
+//   export async function run({ runs, seed, first, report }): makes the runs first …
+//     first + runs - 1. Run number n depends on seed and n only.
+//   report({ runs, counts, worst, failure }) adds to the totals; every field is optional. `runs`
+//     and `counts` (by name) are added up. `worst` (by name: seconds, megabytes, …) keeps the
+//     largest. `failure` is { number, message }.
 // Exits with 1 if a run failed.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";

@@ -64,15 +64,16 @@ export const load = (): Promise<Learner> => Learner.load("nlac-tiny", { device: 
 `;
 const files = {
   "package.json": '{ "name": "project", "private": true, "version": "1.0.0" }\n',
-  "main.mjs": `import { PrioritizedSampler } from "nlac";\n${body}`,
-  "main.cjs": `const { PrioritizedSampler } = require("nlac");\n${body}`,
+  "main.mjs": `import { PrioritizedSampler } from "nlac/ops";\n${body}`,
+  "main.cjs": `const { PrioritizedSampler } = require("nlac/ops");\n${body}`,
   "worker.mjs": `import { Worker } from "node:worker_threads";
 new Worker(new URL("./main.mjs", import.meta.url));\n`,
   "worker.cjs": `const { Worker } = require("node:worker_threads");
 new Worker(require.resolve("./main.cjs"));\n`,
-  "types.mts": `import { Learner, PrioritizedSampler } from "nlac";
+  "types.mts": `import { Learner } from "nlac";
+import { PrioritizedSampler } from "nlac/ops";
 import { defineEnvironment } from "nlac/environments";\n${types}export const define = defineEnvironment;\n`,
-  "types.cts": `import { Learner, PrioritizedSampler } from "nlac";\n${types}`,
+  "types.cts": `import { Learner } from "nlac";\nimport { PrioritizedSampler } from "nlac/ops";\n${types}`,
   "tsconfig.json": `{
   "compilerOptions": {
     "module": "nodenext", "target": "es2023", "strict": true, "noEmit": true, "skipLibCheck": true, "types": ["node"]

@@ -104,7 +104,14 @@ test("every entry point loads, from CommonJS too, and nlac does so without mathj
     const loaded = new Map(
       Object.keys(exports).map((path) => [path, loadedBy(path.replace(".", "nlac"))] as const),
     );
-    expect([...loaded.keys()]).toEqual([".", "./environments", "./ops", "./compare"]);
+    expect([...loaded.keys()]).toEqual([
+      ".",
+      "./environments",
+      "./models",
+      "./serving",
+      "./ops",
+      "./compare",
+    ]);
     for (const modules of loaded.values()) expect(modules).not.toMatch(/\/mathjs\//);
     expect(loaded.get(".")).toMatch(/\/zod\//);
     // CommonJS: require() of an ES module, in every Node version that "engines" names.
@@ -122,6 +129,7 @@ test("docs/api.md is up to date; `npm run api` writes it", async () => {
   };
   const report = apiReport(join(project, "node_modules", "nlac"));
   expect(readFileSync(join(root, "docs", "api.md"), "utf8")).toBe(report);
+  expect(report).toContain("Names without a comment: none.");
 }, 60_000);
 
 test("an editor shows the description of a recipe's field there", () => {

@@ -92,7 +92,7 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     try {
       state = episodes!.stateOf(episode, asked.turn);
     } catch (error) {
-      // It may be recorded.
+      // An episode that is not open may have been recorded.
       const isElsewhere =
         error instanceof RequestError &&
         (error.code === "episode_not_found" || error.code === "episode_conflict");

@@ -27,11 +27,11 @@ export class GroupOrder {
   }
 
   /**
-   * Returns the episodes that can be trained on after `record`: `record`, or the group that it
-   * completes. Later episodes of the same name begin a new group, unless the group was leased: they
-   * are then a surplus, as when a task was leased again and its first episode was rewarded late.
-   * Left out are such a surplus, episodes without a group, held-out ones, and those of a group that
-   * stayed incomplete while 1,024 others grew.
+   * Returns the episodes that can be trained on after `record`: `record` itself, or the group that
+   * it completes. Later episodes of the same name begin a new group, unless the group was leased:
+   * then they are a surplus, as when a task was leased again and its first episode was rewarded
+   * late. Left out are a surplus, held-out episodes, episodes without a group, and those of a group
+   * that stayed incomplete while 1,024 others grew.
    */
   add(record: EpisodeRecord): EpisodeRecord[] {
     if (record.split === "test") return [];

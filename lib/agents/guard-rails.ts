@@ -12,8 +12,8 @@ import type { Version } from "./versions.ts";
 export const guardConfig = z.strictObject({
   /**
    * By metric, how far it may fall below its best kept version before the weights go back to that:
-   * "success", "reward", "parse", "eval/success" (held-out episodes), or a metric that clients post.
-   * Default: success 0.25, parse 0.25, eval/success 0.25.
+   * "success", "reward", "parse", "eval/success" (held-out episodes), or a metric that clients
+   * post. Default: success 0.25, parse 0.25, eval/success 0.25.
    */
   maxFall: z
     .record(z.string(), z.number().positive())
@@ -48,8 +48,8 @@ export class GuardRails {
 
   /**
    * Adds an episode. Success of held-out ones is the metric "eval/success". It is left out if
-   * one of its turns was generated before the server's current start (or a rollback), or by a version
-   * that the client requested: it then says nothing about the current weights.
+   * one of its turns was generated before the server's current start (or a rollback), or by a
+   * version that the client requested: it then says nothing about the current weights.
    *
    * @param start number of the server's current start
    */

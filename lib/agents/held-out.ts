@@ -34,8 +34,8 @@ export class HeldOut {
   }
 
   /**
-   * Adds an episode. Those with a turn of another start of the server, or of a version that the client
-   * requested, are left out. Returns whether a measurement is complete.
+   * Adds an episode. Those with a turn of another start of the server, or of a version that the
+   * client requested, are left out. Returns whether a measurement is complete.
    *
    * @param start number of the server's current start
    */

@@ -29,8 +29,8 @@ export class PinnedVersions {
   }
 
   /**
-   * Admits a request to a version. Throws a RequestError of status 404 for one that is not kept; 503
-   * if requests use all versions that may be in memory, or there is no memory for it; 500 if it
+   * Admits a request to a version. Throws a RequestError of status 404 for one that is not kept;
+   * 503 if requests use all versions that may be in memory, or there is no memory for it; 500 if it
    * cannot be loaded.
    */
   async admit(name: string): Promise<Admission> {
@@ -69,7 +69,7 @@ export class PinnedVersions {
         );
     } catch {} // the versions cannot be read, nor can this one
     const { status, message, code } = asRequestError(error);
-    // What the client sent is not at fault.
+    // Never a status of 4xx: the request is not at fault.
     const known = status === 503 ? status : 500;
     return new RequestError(known, "server_error", `The version ${name} cannot be loaded: ${message}`, code);
   }

@@ -24,8 +24,8 @@ export class RecordedEpisodes {
   }
 
   /**
-   * The conversation before a turn, for a correction. Throws a RequestError of status 404, or 400, also
-   * if the episode is held out.
+   * The conversation before a turn, for a correction. Throws a RequestError of status 404, or 400,
+   * also if the episode is held out.
    */
   async stateOf(episode: string, turn: number): Promise<Conversation> {
     for await (const { task, turns, split, conversation } of inSlices(readEpisodeRecords(this.#path))) {

@@ -41,20 +41,20 @@ import { Tasks, tasksConfig } from "./tasks.ts";
 import { Trainer, versionIn } from "./trainer.ts";
 import { findVersion, listVersions, nextStart } from "./versions.ts";
 
-type Served = Pick<
-  ServeOptions,
-  | "host"
-  | "port"
-  | "token"
-  | "tokens"
-  | "maxWaiting"
-  | "maxBodyBytes"
-  | "allowHosts"
-  | "corsOrigins"
-  | "redact"
->;
-
-export interface ServeAndTrainOptions extends Served {
+/** Options of `serveAndTrain`; those of `serve` have the same meaning. */
+export interface ServeAndTrainOptions
+  extends Pick<
+    ServeOptions,
+    | "host"
+    | "port"
+    | "token"
+    | "tokens"
+    | "maxWaiting"
+    | "maxBodyBytes"
+    | "allowHosts"
+    | "corsOrigins"
+    | "redact"
+  > {
   /**
    * How to train, with which model: NLAC, RFT, or GRPO, which needs episodes with x-episode-group.
    * A run is continued with the recipe that started it.
@@ -100,6 +100,7 @@ export interface ServeAndTrainOptions extends Served {
   log?: (line: string) => void;
 }
 
+/** A server that trains its model. */
 export interface TrainingServer extends Server {
   /** The run directory. */
   readonly run: string;

@@ -46,7 +46,9 @@ export interface Lease {
 
 interface Group {
   name: string;
-  /** Whether one of its tasks was passed over: it cannot become complete, so none is leased again. */
+  /**
+   * Whether one of its tasks was passed over: it cannot become complete, so none is leased again.
+   */
   closed: boolean;
 }
 

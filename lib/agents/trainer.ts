@@ -110,7 +110,7 @@ export class Trainer {
   #goBack(version: Version, reason: string): void {
     this.#options.log(`restored version ${version.name}: ${reason}`);
     this.#rollBackTo = version;
-    // The checkpoint that is saved before must not replace this one.
+    // A checkpoint is saved before training goes back. It must not replace this one.
     this.#run.spared = [version.checkpoint];
     this.#controller.abort();
   }

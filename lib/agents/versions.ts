@@ -29,6 +29,7 @@ export const savedServed = z.strictObject({
   served: servedState,
 });
 
+/** A stored version of the weights of a served run. */
 export interface Version {
   /** The name that answers carry, for example "1.96". */
   name: string;

@@ -88,8 +88,10 @@ export const archerConfig = z.strictObject({
 });
 
 export type ArcherConfig = z.infer<typeof archerConfig>;
+/** Settings of ArCHer, as a recipe gives them. */
 export type ArcherConfigInput = z.input<typeof archerConfig>;
 
+/** Options of `trainArcher`. */
 export interface ArcherOptions<Task> {
   /** A learner made with `heads: "value"`. */
   model: PolicyGradientModel;

@@ -157,8 +157,10 @@ export const critiqueGrpoConfig = z
   });
 
 export type CritiqueGrpoConfig = z.infer<typeof critiqueGrpoConfig>;
+/** Settings of Critique-GRPO, as a recipe gives them. */
 export type CritiqueGrpoConfigInput = z.input<typeof critiqueGrpoConfig>;
 
+/** Options of `trainCritiqueGrpo`. */
 export interface CritiqueGrpoOptions<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;

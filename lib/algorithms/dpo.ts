@@ -106,8 +106,10 @@ export const dpoConfig = z
   });
 
 export type DpoConfig = z.infer<typeof dpoConfig>;
+/** Settings of DPO, as a recipe gives them. */
 export type DpoConfigInput = z.input<typeof dpoConfig>;
 
+/** Options of `trainDpo`. */
 export interface DpoOptions<Task> {
   model: PreferenceModel;
   environment: Environment<Task>;

@@ -153,8 +153,10 @@ export const grpoConfig = z
   });
 
 export type GrpoConfig = z.infer<typeof grpoConfig>;
+/** Settings of GRPO, as a recipe gives them. */
 export type GrpoConfigInput = z.input<typeof grpoConfig>;
 
+/** Options of `trainGrpo`. */
 export interface GrpoOptions<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;

@@ -2,13 +2,13 @@
  * HOPE, Hindsight Off-Policy Exploration (Wang and Choudhury, "The road not taken", 2025;
  * algorithms 1 and 2). An iteration has four phases:
  *
- *   play     on-policy episodes τ ~ π                                          (algorithm 1, line 4)
+ *   play     on-policy episodes τ ~ π                                       (algorithm 1, line 4)
  *   branch   at some turns t of some episodes, a proposer that knows how the episode ended writes
- *            other actions a^H; each is taken in place of a_t and played on by π       (algorithm 2)
- *   reward   Q̂(s, a) = mean return of the episodes through (s, a)                       (equation 3)
- *            L(Q) = -Q̂ log Q(s, a) - (1 - Q̂) log(1 - Q(s, a))                           (equation 1)
- *   actor    two actions per state, ranked by Q; DPO: d = log π/π_ref of the better less that of the
- *            worse, L(π) = -log σ(β d), which maximizes E[Q] - β KL(π ‖ π_ref)          (equation 2)
+ *            other actions a^H; each is taken in place of a_t and played on by π    (algorithm 2)
+ *   reward   Q̂(s, a) = mean return of the episodes through (s, a)                    (equation 3)
+ *            L(Q) = -Q̂ log Q(s, a) - (1 - Q̂) log(1 - Q(s, a))                        (equation 1)
+ *   actor    two actions per state, ranked by Q; DPO: d = log π/π_ref of the better less that of
+ *            the worse, L(π) = -log σ(β d), which maximizes E[Q] - β KL(π ‖ π_ref)   (equation 2)
  *
  * Two models: the actor, and the process reward model Q with a value head. With `actor: "imitate"`
  * the actor learns the proposals themselves and there is no Q (LEAP); without branches it is the
@@ -66,6 +66,7 @@ import { scheduledStep, startAgain } from "../training/step.ts";
 
 export { type HopeConfig, type HopeConfigInput, hopeConfig } from "../training/hope-config.ts";
 
+/** Options of `trainHope`. */
 export interface HopeOptions<Task> {
   /** The actor, π. */
   model: PreferenceModel;

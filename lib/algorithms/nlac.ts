@@ -87,10 +87,7 @@ const fields = z.strictObject({
    * 1,024 per iteration.
    */
   updatesPerIteration: z.int().min(0).default(1024),
-  /**
-   * Transitions per update. Default 1. Paper: 1, of a batch of 1,024 per iteration
-   * (docs/decisions/0016).
-   */
+  /** Transitions per update. Default 1. Paper: 1, of 1,024 an iteration (docs/decisions/0016). */
   batchSize: count.default(1),
   /**
    * Updates whose completions are generated together, which keeps a GPU busy if batches are small.
@@ -105,10 +102,7 @@ const fields = z.strictObject({
   constrainActions: z.boolean().default(false),
   /** k, m, how each role generates, and which completions are trained on: roles/role-writer.ts. */
   ...rolesConfig.shape,
-  /**
-   * τ: the step of the EMA θ̄ towards θ; 1 copies θ, 0 leaves θ̄ unchanged. Default and paper:
-   * 0.005.
-   */
+  /** τ: the step of the EMA θ̄ towards θ; 1 copies θ, 0 leaves θ̄. Default and paper: 0.005. */
   targetRate: z.number().min(0).max(1).default(0.005),
   /**
    * Updates between two changes of θ̄; with a rate of 1, θ̄ is a copy of θ that is fixed in between.
@@ -117,10 +111,7 @@ const fields = z.strictObject({
   targetEvery: count.default(1),
   /** Capacity of the replay buffer, in transitions. Default 100,000. Paper: not given. */
   replayCapacity: count.max(2 ** 27).default(100_000),
-  /**
-   * Samples only episodes of this many latest iterations, or of all; 1 is on-policy. Default and
-   * paper: all.
-   */
+  /** Samples episodes of so many latest iterations only; 1: on-policy. Default and paper: all. */
   replayIterations: z.union([z.literal("all"), count]).default("all"),
   /** α: P(i) ∝ L1(i)^α; 0 samples uniformly. Default and paper: 0.1. */
   priorityExponent: z.number().min(0).default(0.1),
@@ -184,8 +175,10 @@ export const nlacConfig = fields
   );
 
 export type NlacConfig = z.infer<typeof nlacConfig>;
+/** Settings of NLAC, as a recipe gives them. */
 export type NlacConfigInput = z.input<typeof nlacConfig>;
 
+/** Options of `trainNlac`. */
 export interface NlacOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;

@@ -120,8 +120,10 @@ export const ppoConfig = z.strictObject({
 });
 
 export type PpoConfig = z.infer<typeof ppoConfig>;
+/** Settings of PPO, as a recipe gives them. */
 export type PpoConfigInput = z.input<typeof ppoConfig>;
 
+/** Options of `trainPpo`. */
 export interface PpoOptions<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;

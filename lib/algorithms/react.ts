@@ -63,8 +63,10 @@ export const reactConfig = z.strictObject({
 });
 
 export type ReactConfig = z.infer<typeof reactConfig>;
+/** Settings of ReAct, as a recipe gives them. */
 export type ReactConfigInput = z.input<typeof reactConfig>;
 
+/** Options of `evaluateReact`. */
 export interface ReactOptions<Task> {
   /** A learner, or a `servicePlayer`. */
   model: Player;

@@ -112,8 +112,10 @@ export const rftConfig = z.strictObject({
 });
 
 export type RftConfig = z.infer<typeof rftConfig>;
+/** Settings of RFT, as a recipe gives them. */
 export type RftConfigInput = z.input<typeof rftConfig>;
 
+/** Options of `trainRft`. */
 export interface RftOptions<Task> {
   /** With `restart`, a model with a reference. */
   model: LanguageModel & Partial<Pick<PolicyGradientModel, "keepReference" | "restoreReference">>;

@@ -113,8 +113,10 @@ export const sacConfig = z.strictObject({
 });
 
 export type SacConfig = z.infer<typeof sacConfig>;
+/** Settings of SAC, as a recipe gives them. */
 export type SacConfigInput = z.input<typeof sacConfig>;
 
+/** Options of `trainSac`. */
 export interface SacOptions<Task> {
   /** A learner made with `heads: "q"`. */
   model: SoftQModel;

@@ -91,8 +91,10 @@ export const sftConfig = z
   });
 
 export type SftConfig = z.infer<typeof sftConfig>;
+/** Settings of SFT, as a recipe gives them. */
 export type SftConfigInput = z.input<typeof sftConfig>;
 
+/** Options of `trainSft`. */
 export interface SftOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;

@@ -3,6 +3,7 @@
 /** The instruction sets of the CPU kernels; on ARM the baseline is NEON. */
 export type InstructionSet = "baseline" | "avx2" | "avx512" | "avx512_bf16" | "amx_bf16";
 
+/** The type that a learner computes in. */
 export type LearnerDType = "bfloat16" | "float32";
 export const dtypeOptions = ["auto", "bfloat16", "float32"] as const;
 

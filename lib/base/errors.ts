@@ -35,6 +35,7 @@ export type ErrorCode =
   | "ERR_ROLLOUTS" // no inference server of `rollouts` can be used
   | "ERR_INTERNAL"; // a bug in nlac; please report it
 
+/** An error with a stable code. */
 export class NlacError extends Error {
   readonly code: ErrorCode;
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {

@@ -15,7 +15,7 @@ export async function loadModule(path: string): Promise<unknown> {
     const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
     return module.default ?? module;
   } catch (error) {
-    // On one line: the message of a syntax error has several.
+    // The message of a syntax error has several lines; report it on one.
     const reason = (error instanceof Error ? error.message : String(error)).trim().replaceAll(/\s+/g, " ");
     throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
   }
@@ -25,11 +25,15 @@ export async function loadModule(path: string): Promise<unknown> {
 const entries = {
   nlac: "index",
   "nlac/environments": "environments/index",
+  "nlac/models": "models",
+  "nlac/serving": "serving",
   "nlac/ops": "ops/index",
   "nlac/compare": "compare/index",
 };
 
-/** The modules that a user's file imports as "nlac": this very package, wherever the file is. */
+/**
+ * The modules that a user's file gets when it imports "nlac": this package, wherever the file is.
+ */
 async function entryPoints(): Promise<Record<string, unknown>> {
   const extension = import.meta.url.endsWith(".ts") ? ".ts" : ".js";
   const load = async ([name, file]: [string, string]) => [

@@ -27,8 +27,8 @@ export function libraryFile(name: string, { os }: Platform = thisPlatform): stri
 }
 
 /**
- * Runs a program. Returns its output without white space at the ends, undefined if it exits with a failure. Throws
- * Node's error if it cannot be run.
+ * Runs a program. Returns its output without white space at the ends, undefined if it exits with a
+ * failure. Throws Node's error if it cannot be run.
  */
 export type Run = (program: string, args: readonly string[]) => string | undefined;
 
@@ -73,7 +73,10 @@ export function physicalCores(
   return cores.size || Number.POSITIVE_INFINITY;
 }
 
-/** Peak resident memory of a process, bytes; on macOS its resident memory now. Null if unknown or it has ended. */
+/**
+ * Peak resident memory of a process, bytes; on macOS its resident memory now. Null if unknown or it
+ * has ended.
+ */
 export function residentMemory(
   pid: number,
   { os }: Platform = thisPlatform,

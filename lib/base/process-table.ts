@@ -8,7 +8,10 @@ export interface ProcessTable {
   bootId(): string;
   /** The namespace that process ids belong to: containers have their own. */
   namespace(): string;
-  /** The start of a process, comparable within a boot; undefined if it does not run. A zombie does not run. */
+  /**
+   * The start of a process, comparable within a boot; undefined if it does not run. A zombie does
+   * not run.
+   */
   startOf(pid: number): string | undefined;
 }
 

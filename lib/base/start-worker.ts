@@ -24,7 +24,8 @@ export async function startWorker(
     ...options,
     execArgv: extension === ".js" ? [] : ["--import", "jiti/register"],
   });
-  // The waiting request gets the error; this handler covers a thread that fails while it is ended.
+  // The waiting request gets the error. Without a handler, an error of a thread that is being ended
+  // would end the process.
   worker.on("error", () => {});
   try {
     await once(worker, "message");

@@ -11,9 +11,10 @@ const attempts = 3;
  * Returns the result of `work`. Stops it after `timeoutMs`, also inside a regular expression, and
  * throws an error that `isOverTimeLimit` recognises. Costs about 0.1 ms. Memory is not limited.
  *
- * The clock of the limit also runs while the process does not, because it is suspended or the machine
- * is busy. `work` is therefore called again, with twice the time, if the process had the processor for
- * less than half of it; at most three times in all. So `work` must not have effects that add up.
+ * The clock of the limit also runs while the process does not, because it is suspended or the
+ * machine is busy. `work` is therefore called again, with twice the time, if the process had the
+ * processor for less than half of it; at most three times in all. So `work` must not have effects
+ * that add up.
  */
 export function withTimeLimit<T>(timeoutMs: number, work: () => T): T {
   const outer = room.work;

@@ -223,7 +223,7 @@ async function measure(
     );
   }
   const sameAsRun = name === recipe?.environment.name;
-  // Before the model, which may take minutes to download.
+  // Opened before the model, which may take minutes to download.
   const environment = await openEnvironment(
     name,
     flags.options ?? (sameAsRun ? recipe.environment.options : {}),

@@ -1,6 +1,6 @@
 /**
- * Copies the finished runs of a comparison without their texts and weights: what a report needs, some
- * kilobytes a run. The copy can be reported on, and continued with the runs that it lacks.
+ * Copies the finished runs of a comparison without their texts and weights: what a report needs,
+ * some kilobytes a run. The copy can be reported on, and continued with the runs that it lacks.
  */
 
 import { copyFileSync } from "node:fs";
@@ -21,8 +21,8 @@ const costs = ["tokens/generated", "tokens/gradient", "rollout/tokens"];
 
 /**
  * Writes the finished ones of `runs` into `directory`, as METHOD/SEED. Returns their number.
- * @throws NlacError ERR_RUN if the directory has files, for damaged records, or for runs of versions
- *   that did not record these metrics; ERR_IO
+ * @throws NlacError ERR_RUN if the directory has files, for damaged records, or for runs of
+ *   versions that did not record these metrics; ERR_IO
  */
 export function compactRuns(comparison: Comparison, runs: readonly ComparedRun[], directory: string): number {
   requireEmpty(directory, "ERR_RUN", "Choose another directory for the copy.");

@@ -68,7 +68,9 @@ export const comparisonSchema = z
     reference: comparison.reference ?? comparison.methods[0]!.name,
   }));
 
+/** A comparison with all defaults filled in. */
 export type Comparison = z.infer<typeof comparisonSchema>;
+/** A comparison, as a file defines it. */
 export type ComparisonInput = z.input<typeof comparisonSchema>;
 
 /** Gives a comparison file its types: `export default defineComparison({ … })`. */

@@ -18,6 +18,7 @@ export interface Observation {
   tools?: ToolSchema[];
 }
 
+/** What the agent says or does in one turn. */
 export interface Action {
   /**
    * The utterance, question or answer that the environment acts on, without the thought. For a
@@ -34,6 +35,7 @@ export interface Action {
   tool?: { name: string; arguments: Record<string, unknown> };
 }
 
+/** The environment's reply to an action. */
 export interface StepResult {
   /** What the agent sees next: user or tool messages. May be empty at the end of an episode. */
   observation: Message[];
@@ -85,10 +87,10 @@ export interface PrivilegedInformation {
   /** What the agent had to find out, such as the word of a guessing game. */
   secret?: string;
   /**
-   * Texts that give the secret away: other names of it, parts of it, numbers. No proposed action or
-   * reason may contain one that was not said after the opening. The texts of an array give it away
-   * only together. `secret` itself need not be repeated. Texts that the opening names as facts
-   * about this episode do not belong here.
+   * Texts that give the secret away: its other names, parts of it, numbers. A proposed action or
+   * its reason must not contain one that has not been said since the opening. The texts of an inner
+   * array give the secret away only together. `secret` need not be repeated. Leave out texts that
+   * the opening states as facts about this episode.
    */
   hidden?: readonly (string | readonly string[])[];
   /** Why the episode failed; absent before its end, and if it succeeded. */
@@ -160,6 +162,7 @@ export interface Demonstration {
   }[];
 }
 
+/** How an episode starts. */
 export interface StartOptions {
   /** Determines every random choice of the episode. */
   seed: number;
@@ -182,8 +185,9 @@ export interface Environment<Task = unknown> {
   readonly maxTurns: number;
   /**
    * Whether `maxTurns` is a rule of the task, as in 20 Questions. An episode that has used its
-   * turns is then `terminated`, even if the last action could not be parsed and never reached it.
-   * Default false: the limit truncates an episode. Single-step tasks always count as true.
+   * turns is then `terminated`, even if the last action could not be parsed and so never reached
+   * the environment. Default false: the limit truncates an episode. Single-step tasks always count
+   * as true.
    */
   readonly turnLimitEnds?: boolean;
   /**
@@ -236,8 +240,8 @@ export interface Environment<Task = unknown> {
   ): Action | undefined;
   /**
    * Up to `count` different actions that should have been taken at a turn of `episode`, written by
-   * code that knows the secret: HOPE's proposer for models that cannot write proposals. Actions
-   * that the agent could have chosen, without the secret in their text or thought.
+   * code that knows the secret: HOPE's proposer for models that cannot write proposals. The agent
+   * could have chosen them: neither their texts nor their thoughts contain the secret.
    *
    * @param actions readable actions of the episode before that turn
    * @param observations the environment's answers to them

@@ -12,7 +12,10 @@ import { axes } from "./types.ts";
 
 export interface ExportOptions {
   assets: Assets;
-  /** Most transcripts and samples per run, the newest; of the samples also those of highest L1. */
+  /**
+   * Maximum transcripts and samples per run. The newest are taken; of the samples, half are those
+   * with the highest L1.
+   */
   maxEpisodes: number;
   maxSamples: number;
 }
@@ -49,7 +52,7 @@ export async function exportDash(
   return path;
 }
 
-/** Half of them those of highest L1, and the newest others; in order. */
+/** Half of them are those with the highest L1, the others the newest; in their original order. */
 function chooseSamples(all: readonly SampleSummary[], count: number): SampleSummary[] {
   const highest = [...all].sort((a, b) => (b.l1 ?? -1) - (a.l1 ?? -1)).slice(0, Math.ceil(count / 2));
   const chosen = new Set(highest);

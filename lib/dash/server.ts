@@ -53,7 +53,7 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
     } catch (error) {
       failure = (error as Error).message;
     }
-    // The same failure once, not every second.
+    // Log the same failure once, not every second.
     if (failure !== "" && failure !== reported) log(failure);
     reported = failure;
     const now = JSON.stringify(versions(runs));

@@ -4,6 +4,7 @@
 
 import { fitParts, type LinePart, LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
 
+/** Shows the progress of a long operation. */
 export interface Progress {
   /** Starts a phase of `total` steps. */
   phase(name: string, total: number): void;

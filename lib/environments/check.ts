@@ -25,6 +25,7 @@ export type ScriptedPolicy = (state: {
   history: readonly { action: Action; result: StepResult }[];
 }) => Action;
 
+/** Options of `checkEnvironment`. */
 export interface CheckOptions {
   /** Tasks to play per split. Default 3. */
   tasks?: number;

@@ -36,6 +36,7 @@ export type ToolArguments<Parameters> = Parameters extends z.ZodType
   ? z.output<Parameters>
   : Record<string, unknown>;
 
+/** What `tool` makes a tool from. */
 export interface ToolDefinition<Parameters, State, Task> {
   /** Letters, digits and _ . / -; at most 128. */
   name: string;

@@ -6,6 +6,7 @@ import type { Tool, ToolContext } from "./define-tool.ts";
 /** A value or a promise of it. */
 export type MaybePromise<T> = T | Promise<T>;
 
+/** What `defineEnvironment` makes an environment from. */
 export interface EnvironmentDefinition<Task, State> {
   name: string;
   /** The tasks of each split, as a list or as a function that is called once. */

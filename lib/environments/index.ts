@@ -1,4 +1,7 @@
-/** The environments that come with nlac. */
+/**
+ * `nlac/environments`: the environments that come with nlac, and what your own are made of: the
+ * interface, tools, the checker, adapters, models that play a person.
+ */
 
 import { carDealer } from "./car-dealer/index.ts";
 import { errands } from "./errands/index.ts";
@@ -8,6 +11,7 @@ import { recorded } from "./recorded.ts";
 import { tauBench } from "./tau-bench/index.ts";
 import { twentyQuestions } from "./twenty-questions/index.ts";
 
+/** The environments that come with nlac. */
 export const environments = { twentyQuestions, math, errands, tauBench, recorded, guessMyCity, carDealer };
 
 export type {
@@ -18,6 +22,7 @@ export type {
   JudgedAction,
   Message,
   Observation,
+  PrivilegedInformation,
   StartOptions,
   StepResult,
   ToolSchema,

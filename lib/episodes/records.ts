@@ -29,6 +29,7 @@ export interface AcknowledgedReward {
   truncated: boolean;
 }
 
+/** One episode of a record: a line of its JSON Lines file. */
 export interface EpisodeRecord {
   id: number;
   task: string;
@@ -163,8 +164,8 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 }
 
 /**
- * The episodes of several files in order, as `model` sampled them in earlier runs, to train on: those
- * of the split "test" are left out.
+ * The episodes of several files in order, as `model` sampled them in earlier runs, to train on:
+ * those of the split "test" are left out.
  * @throws NlacError ERR_RUN as `readEpisodes`, and for ids of another tokenizer than `model`'s;
  *   ERR_IO
  */

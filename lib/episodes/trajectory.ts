@@ -15,6 +15,7 @@ export type Outcome =
   | "environment-fault"
   | "service-fault";
 
+/** One turn of an episode. */
 export interface Turn {
   /** s: the conversation before this action, without the generation prompt. */
   state: Conversation;
@@ -46,6 +47,7 @@ export interface Turn {
   info: Record<string, unknown>;
 }
 
+/** An episode that was played. */
 export interface Trajectory {
   /** Number of the episode within its run. */
   id: number;

@@ -49,8 +49,8 @@ export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlan
  * A ring all-reduce sends each byte of the float32 gradients nearly twice. With sharding it is a
  * reduce-scatter, which sends them once, and a collection of θ's copy and, at worst in every step,
  * of θ̄'s. With sharding 2 the layers' gradients are sent once per micro-batch, here one. With
- * sharding 3 that is also true of the layers' parameters: for θ's forward and backward pass, and for
- * θ̄'s forward pass. What generation gathers is not counted, because many steps may share it.
+ * sharding 3 that is also true of the layers' parameters: for θ's forward and backward pass, and
+ * for θ̄'s forward pass. What generation gathers is not counted, because many steps may share it.
  */
 function sentPerStep({ learner, algorithm }: Recipe, shape: ModelShape, { ranks, sharding }: Split): number {
   const { adapter, dtype } = learner;

@@ -149,7 +149,8 @@ export class AppendOnlyFile {
       try {
         for (let offset = 0; offset < data.length; ) offset += writeSync(this.#fd, data, offset);
       } catch (error) {
-        // At once, because a killed process would leave it: it may have whole lines.
+        // Removed at once: if the process were killed later, the bytes would stay, and they may
+        // contain whole lines.
         this.#removeTorn();
         throw error;
       }

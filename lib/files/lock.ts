@@ -182,8 +182,8 @@ function holding(path: string, token: string, staleMs: number): Lock {
       try {
         replacing(path, token, () => rmSync(path, { force: true }));
       } catch {
-        // Perhaps without space for the second lock. A takeover needs an ended holder; this one
-        // runs.
+        // The takeover failed, perhaps for lack of space. It is not needed here, because this
+        // holder runs.
         removeOwn(path, token);
       }
     },

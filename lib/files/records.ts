@@ -36,7 +36,9 @@ function opening(checksum: string): string {
 
 const openingBytes = opening("00000000").length;
 
-/** The text after a record, before the line break. JSON of a record and `}` never ends with `more`. */
+/**
+ * The text after a record, before the line break. JSON of a record and `}` never ends with `more`.
+ */
 const endings = { last: "}", more: ',"more":true}' } as const;
 
 function lineOf(record: unknown, more = false): Uint8Array {

@@ -118,8 +118,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * A model with random weights (normal, standard deviation 0.02), to train from scratch.
    *
    * @param config a Hugging Face config.json, as an object or as text
-   * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; see `load` for the
-   *   others
+   * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; otherwise as `load`
    */
   static async create(config: object | string, options: CreateOptions = {}): Promise<Learner> {
     return Learner.#open(fromConfig(config, options));
@@ -129,9 +128,8 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * Continues from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and
    * the random sequence.
    *
-   * @param options `device`, `dtype` and similar options may differ from those of the saved
-   *   learner. `seed`, `heads` and `adapter` default to the saved ones; `heads` and `adapter`
-   *   cannot be changed
+   * @param options `heads` and `adapter` cannot be changed; these and `seed` default to the saved
+   *   ones
    * @throws NlacError ERR_CHECKPOINT that names the file, for a directory that is incomplete,
    *   damaged or not a checkpoint, and if the adapter's model is found neither where it was nor at
    *   `base`, or is another model; ERR_CONFIG
@@ -176,10 +174,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#generator.generate(requests, options);
   }
 
-  /**
-   * The requests with prompts as ids and with the seeds that `generate` would give them. Throws as
-   * `generate`.
-   */
+  /** The requests with prompts as ids and with the seeds of `generate`, which throws the same. */
   prepareRequests(requests: readonly GenerateRequest[]): GenerateRequest[] {
     return this.#generator.prepared(requests);
   }
@@ -223,12 +218,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#run(() => this.#native.values(scored));
   }
 
-  /**
-   * Logits of whole sequences, for tests and small inputs.
-   *
-   * @param sequences [time] ids each
-   * @returns per sequence [time × vocab], row-major
-   */
+  /** Logits of sequences of ids, for tests and small inputs: [time × vocab] each, row-major. */
   async logits(
     sequences: readonly (readonly number[])[],
     options: { weights?: WeightSet | undefined } = {},

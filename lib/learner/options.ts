@@ -45,8 +45,8 @@ const adapterOptions = z.strictObject({
   alpha: z.number().positive(),
   /**
    * The projections that get an adapter. Default: all that the model has. In a mixture of experts,
-   * gate_proj, up_proj and down_proj stand for those of each expert, of shared experts and of layers
-   * without experts; experts.gate_proj and shared_expert.gate_proj name some of them.
+   * gate_proj, up_proj and down_proj stand for those of each expert, of shared experts and of
+   * layers without experts; experts.gate_proj and shared_expert.gate_proj name some of them.
    */
   targets: z
     .array(z.enum([...projections, ...qualifiedProjections]))
@@ -104,11 +104,11 @@ export const recipeFields = {
    */
   adapter: adapterOptions.optional(),
   /**
-   * What each rank of a distributed training holds a part of instead of all: 1, θ's float32 copy,
-   * AdamW's moments and θ̄'s float32 copy; 2, the layers' gradients too; 3, also the layers of the
-   * copies to compute with, which are then collected before they are used. With an adapter this is
-   * said of the adapter only: every rank holds the whole model. Ignored without ranks
-   * (docs/scaling.md). Default "none".
+   * What the ranks of a distributed training divide among them. 1: θ's float32 copy, AdamW's
+   * moments and θ̄'s float32 copy. 2: the layers' gradients too. 3: also the layers of the copies
+   * to compute with, which are gathered before they are used. With an adapter, only the adapter is
+   * divided: every rank holds the whole model. Ignored without ranks (docs/scaling.md). Default
+   * "none".
    */
   sharding: z
     .union([z.literal("none"), z.literal(1), z.literal(2), z.literal(3)], {
@@ -153,16 +153,19 @@ const learnerOptions = withChecks(
 /** `learner` of a recipe. */
 export const recipeLearner = withChecks(z.strictObject(recipeFields));
 
+/** Options of `Learner.load`. */
 export type LearnerOptions = z.input<typeof learnerOptions>;
 /** The options with their defaults. */
 export type Settings = z.output<typeof learnerOptions>;
 export type Heads = NonNullable<LearnerOptions["heads"]>;
 
+/** Options of `Learner.create`. */
 export interface CreateOptions extends LearnerOptions {
   /** For encode, decode and chats; without one the learner takes ids only. */
   tokenizer?: Tokenizer | undefined;
 }
 
+/** Options of `Learner.resume`. */
 export interface ResumeOptions extends LearnerOptions {
   /**
    * A second place, as `load` takes it, to look for an adapter's model if it is not where `load`

@@ -1,8 +1,8 @@
 /**
  * Checks grammars for generation; native/core/generate/grammar.h applies them. A schema that cannot
- * be enforced completely is refused, so that every completion that is not truncated is valid. Two
- * common exceptions: next to an `additionalProperties` that is not false, a key of `properties` may
- * occur again, spelled with escapes ("\u0061" for "a"), and then only has to match
+ * be enforced completely is refused, so that every completion that is not truncated is valid. There
+ * are two exceptions. Beside an `additionalProperties` that is not false, a key of `properties` may
+ * occur a second time, spelled with escapes ("\u0061" for "a"); its value then only has to match
  * `additionalProperties`. And formats are checked by syntax only: a date may be February 30th.
  */
 

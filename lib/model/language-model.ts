@@ -21,6 +21,7 @@ export type {
 /** θ, the trained parameters, or θ̄, their moving average. */
 export type WeightSet = "online" | "target";
 
+/** A completion to generate. */
 export interface GenerateRequest {
   /** The prompt as token ids. Give either this or `messages`. */
   tokens?: readonly number[];
@@ -67,6 +68,7 @@ export interface GenerateRequest {
   topLogProbs?: number;
 }
 
+/** A generated completion. */
 export interface Generation {
   /** New ids, including the stop id. */
   tokens: number[];
@@ -89,6 +91,7 @@ export interface Generation {
   topLogProbs?: Float32Array;
 }
 
+/** Options of `generate`. */
 export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called with the request's index and each new token as it is sampled. */
@@ -121,6 +124,7 @@ export interface DistilledText {
   teacherHidden?: Tensor;
 }
 
+/** Options of `tokenKl`. */
 export interface TokenKlOptions {
   /** Temperature of both softmaxes. Default 1. */
   temperature?: number;
@@ -132,6 +136,7 @@ export interface TokenKlOptions {
   withGradient?: boolean;
 }
 
+/** Options of `tokenKl` with the details of each token. */
 export interface DetailedKlOptions extends TokenKlOptions {
   /** Number of the most probable tokens to return, from 0 to the vocabulary's size. */
   detail: number;
@@ -162,6 +167,7 @@ export interface KlDetail {
   target: KlSide;
 }
 
+/** Options of an optimizer step. */
 export interface StepOptions extends AdamWOptions {
   /** Names the set of AdamW moments to use. Default "". */
   moments?: string;
@@ -187,6 +193,7 @@ export interface ActionGenerator {
   ): Promise<Generation[]>;
 }
 
+/** The model that a method trains. */
 export interface LanguageModel {
   encode(text: string): number[];
   decode(ids: readonly number[], options?: Pick<DecodeOptions, "continues">): string;
@@ -242,6 +249,7 @@ export interface SurrogateText extends ScoredText {
   oldValues?: ArrayLike<number>;
 }
 
+/** Options of `tokenSurrogate`. */
 export interface SurrogateOptions {
   /** Temperature of the softmax, as in sampling. Default 1. */
   temperature?: number;
@@ -310,6 +318,7 @@ export interface PreferencePair {
   weight?: number;
 }
 
+/** Options of `tokenPreference`. */
 export interface PreferenceOptions extends PreferenceLossOptions {
   /** Default true; false computes losses only. */
   withGradient?: boolean;
@@ -369,6 +378,7 @@ export interface SoftQText extends ScoredText {
   rewards: ArrayLike<number>;
 }
 
+/** Options of `softQ`. */
 export interface SoftQOptions {
   /** Entropy temperature α of the soft values. */
   temperature: number;

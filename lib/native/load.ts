@@ -86,7 +86,9 @@ export function threadCount(env: Env = process.env): number {
   return Math.max(1, Math.min(availableParallelism(), cpuQuota(), physicalCores()));
 }
 
-/** The OpenMP runtimes among the libraries of a process. More than one means competing thread pools. */
+/**
+ * The OpenMP runtimes among the libraries of a process. More than one means competing thread pools.
+ */
 export function openmpRuntimes(libraries: readonly string[]): string[] {
   const isOpenmp = (file: string) => /\/lib(?:gomp|iomp5|omp)(?:-\w+)?\.(?:so[.\d]*|dylib)$/.test(file);
   return [...new Set(libraries.filter(isOpenmp))];

@@ -220,8 +220,8 @@ async function provideLibtorch(options: SetupOptions, compile: boolean): Promise
 }
 
 /**
- * Adds NCCL's header, and the CUDA headers that torch's use of NCCL needs, to nlac's own installation.
- * Without them the CUDA addon can train on one GPU only.
+ * Adds NCCL's header, and the CUDA headers that torch's use of NCCL needs, to nlac's own
+ * installation. Without them the CUDA addon can train on one GPU only.
  */
 async function provideHeaders(options: SetupOptions, provided: Provided): Promise<Provided> {
   const { env = process.env, report = silent, offline = false } = options;

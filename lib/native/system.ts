@@ -35,7 +35,9 @@ export function describeMachine({ os, arch, glibc, release }: Machine): string {
   return `${os}-${arch}, ${glibc ? `glibc ${glibc}` : "no glibc"}${wsl}`;
 }
 
-/** Whether version `a` is older than `b`; missing parts are 0, but "2.28" is older than "2.28.0". */
+/**
+ * Whether version `a` is older than `b`; missing parts are 0, but "2.28" is older than "2.28.0".
+ */
 export function isOlder(a: string, b: string): boolean {
   const [x, y] = [a, b].map((text) => text.split(".").map(Number));
   const at = x!.findIndex((part, i) => part !== (y![i] ?? 0));

@@ -58,8 +58,8 @@ export const CUDA_COMPILER_WHEELS: readonly Wheel[] = [
 ];
 
 /**
- * In addition, to run on a GPU: the other libraries that libtorch_cuda.so links or opens. Parts are the
- * headers that torch's own header for NCCL includes.
+ * In addition, to run on a GPU: the other libraries that libtorch_cuda.so links or opens. Parts are
+ * the headers that torch's own header for NCCL includes.
  */
 export const CUDA_RUN_WHEELS: readonly Wheel[] = [
   {

@@ -1,6 +1,6 @@
 /**
- * `nlac/ops`: native tensors, and the core's losses, AdamW and EMA without a model, for tests,
- * benchmarks and custom training loops. All calls are synchronous.
+ * `nlac/ops`: native tensors, and the core's losses, AdamW, EMA and prioritized sampling without a
+ * model, for tests, benchmarks and custom training loops. All calls are synchronous.
  */
 
 import { linearTokenKl, linearTokenLogProbs, linearTokenNll, linearTokenSurrogate } from "./losses.ts";
@@ -10,6 +10,7 @@ import { linearTokenPreference } from "./preference.ts";
 // Tensors are Disposable, a type that a project's own target may lack.
 /// <reference lib="esnext.disposable" preserve="true" />
 
+/** The operations of the core. All are synchronous. */
 export const ops = {
   linearTokenKl,
   linearTokenNll,
@@ -43,4 +44,5 @@ export type {
   Support,
 } from "./options.ts";
 export type { LinearTokenPreferenceInputs, PreferenceTensors } from "./preference.ts";
+export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./sampler.ts";
 export { type DType, Tensor, type TensorData, type TensorOptions } from "./tensor.ts";

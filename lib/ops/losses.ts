@@ -21,8 +21,10 @@ export interface LossGradients {
   gradHead: Tensor;
 }
 
+/** Losses, and their gradients. */
 export interface LossTensors extends Losses, LossGradients {}
 
+/** Log probabilities of given tokens. */
 export interface TokenLogProbs {
   /** [rows] real: log q(target), q = softmax(logits / temperature). */
   logProbs: Tensor;
@@ -30,6 +32,7 @@ export interface TokenLogProbs {
   entropies?: Tensor;
 }
 
+/** What `ops.linearTokenSurrogate` returns besides losses. */
 export interface SurrogateDetails {
   /** [rows] real: exp(logProbs - oldLogProbs). */
   ratios: Tensor;
@@ -37,6 +40,7 @@ export interface SurrogateDetails {
   clipped: Tensor;
 }
 
+/** Options of all losses. */
 export interface LossOptions {
   /** Divides the logits before every softmax. Default 1. */
   temperature?: number | undefined;
@@ -55,6 +59,7 @@ export interface LossOptions {
   workspaceBytes?: number | undefined;
 }
 
+/** Inputs of `ops.linearTokenKl`. */
 export interface LinearTokenKlInputs extends LossOptions {
   /** [rows, H] f32, bf16 or f64. */
   studentHidden: Tensor;
@@ -74,6 +79,7 @@ export interface LinearTokenKlInputs extends LossOptions {
   targets?: Tensor | undefined;
 }
 
+/** Inputs of losses on given tokens. */
 export interface TargetInputs extends LossOptions {
   /** [rows, H] f32, bf16 or f64. */
   hidden: Tensor;
@@ -85,6 +91,7 @@ export interface TargetInputs extends LossOptions {
   withEntropies?: boolean | undefined;
 }
 
+/** Inputs of `ops.linearTokenNll`. */
 export interface LinearTokenNllInputs extends TargetInputs {
   /** [rows] f32. A row of weight 0 costs nothing, and its other inputs are not read. */
   rowWeights: Tensor;
@@ -94,6 +101,7 @@ export interface LinearTokenNllInputs extends TargetInputs {
   entropyCoefficient?: number | undefined;
 }
 
+/** Inputs of `ops.linearTokenLogProbs`. */
 export interface LinearTokenLogProbsInputs extends TargetInputs {
   /**
    * [rows] f32; multiplies the gradients. A row of weight 0 is not computed. Default: 1 everywhere.
@@ -105,6 +113,7 @@ export interface LinearTokenLogProbsInputs extends TargetInputs {
   gradLogProbs?: Tensor | undefined;
 }
 
+/** Inputs of `ops.linearTokenSurrogate`. */
 export interface LinearTokenSurrogateInputs extends LinearTokenNllInputs {
   /** [rows] f32: the targets' log probabilities when they were sampled. */
   oldLogProbs: Tensor;

@@ -6,6 +6,7 @@ import { callNative } from "../native/call-native.ts";
 import { type AdamWOptions, checkAdamWOptions, type StepResult } from "./options.ts";
 import { addonOf, nativesOf, type Tensor } from "./tensor.ts";
 
+/** Options of `ops.ema`. */
 export interface EmaOptions {
   /**
    * Tensors of the targets' shapes, which get the targets rounded to their own type. Default: none.
@@ -17,6 +18,7 @@ export interface EmaOptions {
   step?: number | bigint | undefined;
 }
 
+/** Inputs of `ops.adamw`, which changes the tensors in place. */
 export interface AdamWInputs extends AdamWOptions {
   /** f32 or bf16, in place. Weight decay applies to tensors of two or more dimensions only. */
   parameters: readonly Tensor[];

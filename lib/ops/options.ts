@@ -32,6 +32,7 @@ export type Divergence = "forwardKl" | "crossEntropy" | "reverseKl" | { jensenSh
  */
 export type PreferenceLoss = "sigmoid" | "hinge" | "ipo";
 
+/** Settings of a preference loss. */
 export interface PreferenceLossOptions {
   /** β, above 0. */
   beta: number;
@@ -44,6 +45,7 @@ export interface PreferenceLossOptions {
   labelSmoothing?: number | undefined;
 }
 
+/** Settings of an AdamW step. */
 export interface AdamWOptions {
   learningRate: number;
   /** Default [0.9, 0.999]. */
@@ -56,6 +58,7 @@ export interface AdamWOptions {
   maxGradNorm?: number;
 }
 
+/** Result of an optimizer step. */
 export interface StepResult {
   /** Global norm before clipping. */
   gradNorm: number;

@@ -13,6 +13,7 @@ import {
 import { checkPreferenceLoss, type PreferenceLossOptions } from "./options.ts";
 import { checkShape, nativeOf, Tensor } from "./tensor.ts";
 
+/** Inputs of `ops.linearTokenPreference`. */
 export interface LinearTokenPreferenceInputs extends LossOptions, PreferenceLossOptions {
   /**
    * [rows, H] f32, bf16 or f64: the states before the tokens of all responses, one after another.

@@ -6,9 +6,12 @@ import type { Addon, NativeTensor } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 
+/** The type of the elements of a tensor. */
 export type DType = "float32" | "float64" | "bfloat16" | "int64" | "int32";
+/** Elements of a tensor in JavaScript. */
 export type TensorData = Float32Array | Float64Array | BigInt64Array | Int32Array;
 
+/** Where a tensor is stored, and in which type. */
 export interface TensorOptions {
   /** Default: the array's own type. A Float32Array may become "bfloat16", rounded to nearest. */
   dtype?: DType | undefined;

@@ -55,7 +55,7 @@ export async function playBranches<Task>(
   options: BranchOptions<Task>,
 ): Promise<(Trajectory | undefined)[]> {
   const { concurrency = branches.length, firstId = 0, signal } = options;
-  // Its own signal: each of the environments that are awaited together adds a listener.
+  // A separate signal, because every environment that is waited for adds a listener to it.
   const shared = signal === undefined ? undefined : AbortSignal.any([signal]);
   if (shared !== undefined) setMaxListeners(0, shared);
   const patient = shared === undefined ? options : { ...options, signal: shared };

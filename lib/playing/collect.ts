@@ -33,6 +33,7 @@ export function taskIndex(episode: number, tasks: number, seed: number): number 
   return permutation(tasks, derivedSeed(seed, streams.taskOrder, epoch), streams.taskOrder)[episode % tasks]!;
 }
 
+/** An episode to play. */
 export interface EpisodeRequest<Task> {
   /** Number of the episode; together with `seed` it determines its random choices. */
   id: number;
@@ -44,6 +45,7 @@ export interface EpisodeRequest<Task> {
   from?: { episode: Episode; conversation: Conversation; turns: number; reward: number };
 }
 
+/** Options of `collectTrajectories`. */
 export interface CollectOptions<Task> {
   model: Player;
   environment: Environment<Task>;

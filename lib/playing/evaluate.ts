@@ -10,6 +10,7 @@ import type { WeightSet } from "../model/language-model.ts";
 import type { Player } from "./batches.ts";
 import { collectTrajectories } from "./collect.ts";
 
+/** Options of `evaluate`. */
 export interface EvaluateOptions<Task> {
   model: Player;
   environment: Environment<Task>;
@@ -37,6 +38,7 @@ export interface EvaluateOptions<Task> {
   onEpisode?: (trajectory: Trajectory) => void;
 }
 
+/** Result of an evaluation. */
 export interface Evaluation extends Figures {
   /** The episodes played by this call. */
   trajectories: Trajectory[];

@@ -1,7 +1,4 @@
-/**
- * An agent that repeats its environment's idle action every turn: the floor that a policy must
- * beat.
- */
+/** A player without a policy: the floor that a policy must beat. */
 
 import { NlacError } from "../base/errors.ts";
 import { type Environment, nothingUsed } from "../contract/environment.ts";
@@ -9,7 +6,10 @@ import { actionText } from "../prompts/policy.ts";
 import type { Player } from "./batches.ts";
 import { servicePlayer } from "./service-player.ts";
 
-/** @throws NlacError ERR_CONFIG for an environment without an idle action */
+/**
+ * A player that takes the environment's idle action every turn.
+ * @throws NlacError ERR_CONFIG for an environment without an idle action
+ */
 export function noopPlayer({
   name,
   idle,

@@ -82,7 +82,7 @@ function kindOf(value: unknown): Kind {
   return kinds[typeof value] ?? "string";
 }
 
-/** Python's spellings, which templates that render with `| string` teach. */
+/** Python's spellings, which a model learns from templates that render values with `| string`. */
 const python: Readonly<Record<string, string>> = { True: "true", False: "false", None: "null" };
 
 /**

@@ -115,9 +115,9 @@ export const functionTags = [
 
 /**
  * `<function=NAME>`, a `<parameter=KEY>` with a value for each argument, `</function>`, as in the
- * chat templates of Qwen3-Coder and Qwen3.5; vLLM reads it in tool_parsers/qwen3coder_tool_parser.py.
- * A line break at the start and the end of a value is markup. Values are plain text, which the
- * function's schema turns into JSON.
+ * chat templates of Qwen3-Coder and Qwen3.5; vLLM reads it in
+ * tool_parsers/qwen3coder_tool_parser.py. A line break at the start and the end of a value is
+ * markup. Values are plain text, which the function's schema turns into JSON.
  */
 function functionCall(text: string, tools: readonly ToolSchema[]): Cut {
   const name = /^\s*<function=([^<>\s]+)>\s*/.exec(text);

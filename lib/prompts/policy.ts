@@ -13,6 +13,7 @@ import { callGrammar } from "./call-grammar.ts";
 import { argumentsText, parseCall, parseCallTurn } from "./calls.ts";
 import { malformed, type Parsed, sections } from "./parsing.ts";
 
+/** How a policy writes its actions: see `Environment.actionFormat`. */
 export type ActionFormat = Environment["actionFormat"];
 
 /** Stands for the action in the form. */

@@ -93,7 +93,7 @@ function stringJson(literal: string): string {
       JSON.parse(literal);
       return literal;
     } catch {
-      // It has Python's escapes.
+      // Not JSON: it has Python's escapes.
     }
   }
   const text = literal

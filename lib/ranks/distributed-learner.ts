@@ -89,7 +89,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     const others = Array.from({ length: peers.count }, (_, i) => peers.call(i + 1, { call: "open", source }));
     const opening = openLearner(source, ranks);
     try {
-      // The first failure ends all: the other ranks wait for the one that failed.
+      // One failure ends all: the other ranks would wait for the rank that failed.
       const failed = new Promise<never>((_, reject) => {
         for (const call of [opening, ...others]) call.catch(reject);
       });
@@ -346,8 +346,8 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   }
 
   /**
-   * Texts are checked before: a rank that refuses its texts would not take part in the exchanges of
-   * the others, which would wait for it.
+   * Texts are checked first: a rank that refused its texts would not join the exchanges of the
+   * others, which would wait for it.
    */
   async #split<Text, Result>(
     method: SplitMethod,
@@ -406,8 +406,8 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   }
 
   /**
-   * Waits for all ranks. If some failed, throws the reason: a rank that only heard of it has
-   * ERR_PEER.
+   * Waits for all ranks. If some failed, throws the original error: ranks that only noticed the
+   * failure of another one reject with ERR_PEER.
    */
   async #values(calls: readonly Promise<unknown>[]): Promise<unknown[]> {
     const settled = await this.#peers.settled(calls);

@@ -20,7 +20,8 @@ const invitation = z.strictObject({ port: z.int(), secret: z.string() });
 
 /**
  * Waits for all other ranks. Returns their sockets, in order of their ranks from 1.
- * @throws NlacError ERR_PEER that names the ranks that did not come in time
+ *
+ * @throws NlacError ERR_PEER that names the ranks that did not connect in time
  */
 export async function acceptPeers({ place, native }: Ranks): Promise<Socket[]> {
   if (place.ranks === 1) return [];

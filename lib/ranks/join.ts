@@ -9,6 +9,7 @@ import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 import { deviceOfRank, type RankPlace, threadsOfRank } from "./place.ts";
 
+/** The ranks of a training, as one of them sees them. */
 export interface Ranks {
   readonly place: RankPlace;
   readonly native: NativeRanks;

@@ -96,8 +96,9 @@ export class Peers {
   }
 
   /**
-   * Waits for calls of all ranks, or for the end of one: rank 0's own call may wait for it for
-   * long.
+   * Waits for the calls of all ranks, or until one rank ends: rank 0's own call may wait long for
+   * that rank.
+   *
    * @throws NlacError ERR_PEER when a rank has ended
    */
   async settled<T>(calls: readonly Promise<T>[]): Promise<PromiseSettledResult<T>[]> {

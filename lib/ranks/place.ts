@@ -26,8 +26,6 @@ export interface RankPlace {
   timeoutMs: number;
 }
 
-type Env = Readonly<Record<string, string | undefined>>;
-
 /** Ten minutes: a rank may load a large model, or write a checkpoint, while others wait. */
 const defaultTimeoutSeconds = 600;
 
@@ -35,7 +33,9 @@ const defaultTimeoutSeconds = 600;
  * The place that the environment names; undefined if this is no distributed training.
  * @throws NlacError ERR_CONFIG that names a variable that is missing or no number
  */
-export function rankPlace(env: Env = process.env): RankPlace | undefined {
+export function rankPlace(
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): RankPlace | undefined {
   if (!env.RANK || !env.WORLD_SIZE) return undefined;
   const whole = (name: string, least: number, most: number, otherwise?: number): number => {
     const text = env[name];
@@ -77,7 +77,7 @@ export function deviceOfRank(device: string, { localRank }: Pick<RankPlace, "loc
 /** Threads for a rank that shares its machine; undefined if it does not, or if the user chose. */
 export function threadsOfRank(
   { localRanks = 1 }: Pick<RankPlace, "localRanks">,
-  env: Env = process.env,
+  env: Readonly<Record<string, string | undefined>> = process.env,
 ): number | undefined {
   if (localRanks === 1 || env.NLAC_THREADS) return undefined;
   return Math.max(1, Math.floor(availableParallelism() / localRanks));

@@ -33,8 +33,8 @@ const common = {
   /** One line on what it shows and how long it takes. */
   description: z.string().default(""),
   /**
-   * A model name, a Hugging Face directory, a .gguf file, or the directory of a run, whose newest
-   * checkpoint it is. Or, for a new model with random weights, a Hugging Face config.json and a
+   * A model name, a Hugging Face directory, a .gguf file, or a run directory, which stands for its
+   * newest checkpoint. For a new model with random weights: a Hugging Face config.json and a
    * tokenizer.
    */
   model: z.union([
@@ -72,7 +72,10 @@ const common = {
        * samples beyond it have none. Default 65,536.
        */
       tokenBytes: z.int().min(0).default(65_536),
-      /** NLAC: fixed transitions whose completions are generated again at every evaluation. Default 8. */
+      /**
+       * NLAC: fixed transitions whose completions are generated again at every evaluation. Default
+       * 8.
+       */
       probes: z.int().min(0).default(8),
     })
     .prefault({}),
@@ -119,7 +122,9 @@ export const recipeSchema = z.discriminatedUnion(
   },
 );
 
+/** A recipe with all defaults filled in. */
 export type Recipe = z.infer<typeof recipeSchema>;
+/** A recipe, as a file defines it. */
 export type RecipeInput = z.input<typeof recipeSchema>;
 
 /** Gives a recipe file its types: `export default defineRecipe({ … })`. */
@@ -159,7 +164,7 @@ function requireRollouts({ rollouts, algorithm, config }: Recipe, source: string
     );
 }
 
-/** As the recipe names it: which fields are unknown depends on it. */
+/** The algorithm that the recipe names; it decides which fields are known. */
 function algorithmOf(input: unknown): string {
   const { algorithm = "nlac" } = (input ?? {}) as { algorithm?: unknown };
   return String(algorithm);

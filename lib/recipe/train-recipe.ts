@@ -58,6 +58,7 @@ import { warmUp } from "../training/warmup.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
 import { baseOf, recipeOf } from "./run-recipe.ts";
 
+/** Options of `trainRecipe`. */
 export interface TrainRecipeOptions {
   /** Where the run is written. Default: runs/<recipe>-<date>. */
   directory?: string | undefined;
@@ -79,11 +80,13 @@ export interface TrainRecipeOptions {
   ranks?: Ranks | undefined;
 }
 
+/** Options of `resumeRun`. */
 export interface ResumeRunOptions extends Omit<TrainRecipeOptions, "directory"> {
   /** Number of the checkpoint to continue from. Default: the newest undamaged one. */
   checkpoint?: number | undefined;
 }
 
+/** Result of training a recipe. */
 export interface RecipeResult extends TrainingResult {
   /** The run directory. */
   run: string;
@@ -153,8 +156,8 @@ export async function trainRecipe(
 export async function resumeRun(directory: string, options: ResumeRunOptions = {}): Promise<RecipeResult> {
   const path = resolve(directory);
   const recipe = recipeOf(path);
-  // First of all: a model may take minutes to load, and another process could write the next
-  // checkpoint meanwhile.
+  // Lock first: loading a model may take minutes, in which another process could write the next
+  // checkpoint.
   const lock = lockRun(path);
   try {
     return await run(recipe, path, lock, options);
@@ -215,7 +218,7 @@ async function run(
   let stop: StopFile | undefined;
   try {
     await requireGiven(recipe, environment, lock !== undefined);
-    // A stop file that the previous process did not see.
+    // Remove a stop file that the previous process did not see.
     if (lock) onDisk(path, () => rmSync(join(path, "stop"), { force: true }));
     stop = new StopFile(path, options.signal, () =>
       options.log?.(`${join(path, "stop")} was found: stopping at the next safe point …`),
@@ -454,7 +457,7 @@ async function warm(
   progress.hide?.("NLL");
 }
 
-/** How a run ends with `error`, for its status. */
+/** The final status of a run that `error` ended. */
 export function endOf(error: unknown): Parameters<RunDirectory["close"]> {
   if (error instanceof NlacError && error.code === "ERR_ABORTED") return ["stopped"];
   const code = error instanceof NlacError ? error.code : "ERROR";

@@ -10,8 +10,8 @@ import { NlacError } from "../base/errors.ts";
 import type { Stream, Transition } from "../episodes/trajectory.ts";
 import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
+import { PrioritizedSampler } from "../ops/sampler.ts";
 import { mean } from "../statistics/mean.ts";
-import { PrioritizedSampler } from "./sampler.ts";
 
 export interface ReplayBufferOptions {
   /** Number of transitions stored; the oldest are overwritten. */
@@ -35,8 +35,9 @@ export const replaySample = z.strictObject({
 export type ReplaySample = z.infer<typeof replaySample>;
 
 /**
- * Minimum priority: a drawn transition without a loss or target now may have one later. Raised to
- * the exponent it is at most 1e-3, since a small exponent would make any fixed value nearly 1.
+ * The minimum priority. It is above 0, because a drawn transition without a loss or target now may
+ * have one later. Raised to the exponent it is at most 1e-3: with a small exponent, a fixed minimum
+ * would become nearly 1.
  */
 const minPriority = (exponent: number) => Math.min(1e-6, Math.max(10 ** (-3 / exponent), 1e-37));
 

@@ -137,8 +137,8 @@ export class RoleWriter {
   /**
    * Extends every conversation by one completion. An undefined entry, or a prompt that does not
    * fit, gives undefined and leaves the conversation unchanged. The configured prompt limit applies
-   * only to the policy's own prompt: under it, the other roles could not read long actions, and
-   * nothing could be learned from those.
+   * only to the policy's own prompt: applied to the other roles, it would exclude long actions from
+   * training.
    */
   async write(
     role: Role,

@@ -52,11 +52,11 @@ export interface Answer {
 }
 
 export interface Engine {
-  /** Releases whose source the calls were read from. */
+  /** The release from whose source these calls were taken, for messages. */
   readonly readFrom: string;
   /**
-   * The temperature of the softmax of log probabilities in answers, for text that was sampled at
-   * `temperature`.
+   * The temperature that the server divides logits by before it computes the log probabilities of
+   * an answer, if the answer was sampled at `temperature`.
    */
   scoredAt(temperature: number): number;
   /** Checks whether a server has the calls that can be tried without changing it. */

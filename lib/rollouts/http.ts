@@ -1,5 +1,6 @@
 /**
- * JSON over HTTP to inference servers. Node's fetch gives up after five minutes without an answer.
+ * JSON over HTTP to inference servers. Not by fetch, because Node's gives up after five minutes
+ * without an answer.
  */
 
 import { Agent as HttpAgent, request as httpRequest } from "node:http";

@@ -23,6 +23,7 @@ const engines: Record<RolloutsConfig["engine"], Engine> = { vllm, sglang, openai
 /** Answers per row of metrics whose log probabilities are compared with the learner's. */
 const comparedAnswers = 8;
 
+/** Options of `openRollouts`. */
 export interface RolloutsOptions {
   /** Called with a line per server, and with warnings. */
   log: (line: string) => void;
@@ -30,6 +31,7 @@ export interface RolloutsOptions {
   patienceMs?: number | undefined;
 }
 
+/** A learner whose episodes are played by inference servers. */
 export interface Rollouts<Model> {
   /** The learner, with servers as its `rollouts`. */
   model: Model & { readonly rollouts: ActionGenerator };
@@ -129,12 +131,12 @@ class Sender {
     this.#steps++;
   }
 
-  /** Called before θ becomes another one. */
+  /** Called before θ is replaced as a whole. */
   replaced(): void {
     this.#steps = Number.POSITIVE_INFINITY;
   }
 
-  /** Seconds that versions took since the last call, of writing and of loading. */
+  /** Seconds spent on writing and loading versions since the last call. */
   takeSeconds(): number {
     const seconds = this.#seconds;
     this.#seconds = 0;
@@ -282,7 +284,7 @@ class ServerPlayer implements ActionGenerator {
   }
 }
 
-/** Seeds keep this many bits, which JSON numbers have. */
+/** Seeds are cut to this many bits: JSON numbers hold no more exactly. */
 const seedBits = 53;
 
 /** The request with all fields. Throws ERR_CONFIG for fields that servers do not get. */

@@ -37,7 +37,8 @@ const pauseMs = { first: 250, most: 8000 };
 /** How long a server that failed rests, in milliseconds, if there are others. */
 const restMs = 5000;
 /**
- * A server with a cached prefix may have this multiple of another's requests, and a few more.
+ * A request goes to the server that has its prefix in the cache, unless that one runs more than
+ * `factor` times the requests of the least busy one, plus `more`.
  */
 const cacheLoad = { factor: 2, more: 8 };
 
@@ -166,7 +167,7 @@ export class Servers {
           this.#failing(place, `It answers with the weights ${answer.label}, not ${weights?.label}.`);
         else if (current) this.#failing(place, "It gives up requests.");
       }
-      // After a switch there is nothing to wait for.
+      // If the weights were switched meanwhile, repeat at once.
       if (!current) continue;
       const bound = Math.min(pauseMs.first * 2 ** attempt, pauseMs.most);
       await sleep(bound * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});

@@ -1,5 +1,5 @@
 /**
- * SGLang's own API: /generate and the calls that change weights. Read from the source of SGLang
+ * SGLang's own API: /generate and the calls that change weights. Taken from the source of SGLang
  * 0.5.23.
  */
 
@@ -32,8 +32,8 @@ const answerSchema = z.object({
 export const sglang: Engine = {
   readFrom: "SGLang 0.5.23",
 
-  // Without SGLANG_RETURN_ORIGINAL_LOGPROB, logits are divided by the temperature first; greedy
-  // ones are not.
+  // Unless SGLANG_RETURN_ORIGINAL_LOGPROB is set, logits are divided by the temperature first;
+  // those of greedy text are not.
   scoredAt: (temperature) => (temperature === 0 ? 1 : temperature),
 
   async open(url) {

@@ -1,6 +1,6 @@
 /**
  * vLLM's API server: /v1/completions, and the calls of its development mode that change weights.
- * Read from the source of vLLM 0.33.0.
+ * Taken from the source of vLLM 0.33.0.
  */
 
 import { z } from "zod";
@@ -20,7 +20,7 @@ const resetSchema = z.object({ success: z.boolean() }).optional();
 export const vllm: Engine = {
   readFrom: "vLLM 0.33.0",
 
-  // `--logprobs-mode raw_logprobs`, the default: before temperature and filters.
+  // By default (`--logprobs-mode raw_logprobs`) they are computed before temperature and filters.
   scoredAt: () => 1,
 
   async open(url, kind) {
@@ -44,7 +44,7 @@ export const vllm: Engine = {
   async install(server, { kind, label, directory }) {
     const { url } = server;
     if (kind === "adapter") {
-      // A name belongs to one version for ever, so nothing needs to be paused.
+      // A name is never given to another version, so the server need not be paused.
       const body = { lora_name: label, lora_path: directory };
       await callOrAdvise(url, "/v1/load_lora_adapter", body, adapters);
       server.labels = true;
@@ -84,7 +84,7 @@ export const vllm: Engine = {
   },
 };
 
-/** Names the weights in answers, which releases without this call cannot. */
+/** Makes the server name its weights in answers. Returns false for releases that cannot. */
 async function nameVersion({ url }: Server, label: string): Promise<boolean> {
   try {
     await callServer(url, "/update_weight_version", { new_version: label });

@@ -32,7 +32,7 @@ export function readDescription(path: string): Record<string, unknown> {
 
 /** Writes run.json. Throws ERR_IO. */
 export function writeDescription(path: string, description: Record<string, unknown>): void {
-  // As it is read again: without the fields that JSON drops.
+  // As it will be read: without the fields that JSON drops.
   const plain = JSON.parse(JSON.stringify(description, withoutKeys)) as Record<string, unknown>;
   const sealed = { ...plain, sha256: hashOf(plain) };
   writeAtomically(join(path, "run.json"), `${JSON.stringify(sealed, null, 2)}\n`);

@@ -9,9 +9,9 @@
  *   draws.jsonl          the transitions that each update drew, with L1 and verdicts
  *   probes.jsonl         fixed transitions, explained at every evaluation
  *   status.json          running, finished, stopped or failed; how far; rewritten every 5 s
- *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); reward-model/, the same of
- *                        a reward model, if there is one; sampler.bin and
- *                        replay.json if there is a replay buffer; checksums.json
+ *   checkpoints/N/       state.json, checksums.json, learner/ (θ, θ̄, moments, tokenizer);
+ *                        reward-model/, the same of a reward model, if there is one;
+ *                        sampler.bin and replay.json, if there is a replay buffer
  *   checkpoints/N.aside  one that was damaged or skipped when the run was resumed
  *   latest               the name of the newest checkpoint
  *   lock                 the process that writes here
@@ -51,6 +51,7 @@ import { type RunStatus, StatusWriter } from "./status.ts";
 import { EventWriter } from "./tensorboard.ts";
 import type { Checkpoint, TrainingRun } from "./training-run.ts";
 
+/** A row of metrics.jsonl. */
 export interface MetricsRow {
   step: number;
   /** Seconds since 1970. */
@@ -58,6 +59,7 @@ export interface MetricsRow {
   values: Record<string, number | null>;
 }
 
+/** Options of a run directory. */
 export interface RunOptions {
   signal: AbortSignal;
   progress: Progress;
@@ -79,6 +81,7 @@ export interface RunOptions {
   lock?: Lock;
 }
 
+/** A run on disk: metrics, episodes, samples, checkpoints. */
 export class RunDirectory implements TrainingRun {
   readonly path: string;
   readonly signal: AbortSignal;

@@ -36,6 +36,7 @@ export const tokenRecord = z.strictObject({
     .optional(),
 });
 
+/** A completion with figures for each token. */
 export type TokenRecord = z.infer<typeof tokenRecord>;
 
 /** Whether a completion could be parsed, and its verdict. */
@@ -86,11 +87,13 @@ export const drawsRecord = z.strictObject({
   refinement: z.array(z.string()),
 });
 
+/** The transitions that one update drew. */
 export type DrawsRecord = z.infer<typeof drawsRecord>;
 
 /** A fixed transition, explained by the model as it was after `update` updates. */
 export const probeRecord = sampleRecordSchema.extend({ probe: whole });
 
+/** A probe: the critic on a fixed transition. */
 export type ProbeRecord = z.infer<typeof probeRecord>;
 
 /** The samples of a run in order, also of earlier versions. Throws ERR_RUN, ERR_IO. */

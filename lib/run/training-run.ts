@@ -10,6 +10,7 @@ import type { Stream, Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
 
+/** What a checkpoint contains. */
 export interface Checkpoint {
   /** The algorithm's counters, as plain JSON. */
   state: Record<string, unknown>;
@@ -159,6 +160,7 @@ export function trainingResult(
   return { updates, episodes, environmentSteps, stopped };
 }
 
+/** What a method reports to, and what tells it to stop. */
 export interface TrainingRun {
   /** Fires to stop the run: the algorithm rolls back to a safe point, saves and returns. */
   readonly signal: AbortSignal;
@@ -177,9 +179,9 @@ export interface TrainingRun {
   /** Number of fixed transitions to explain at every evaluation. */
   readonly probes: number;
   /**
-   * Where the episodes come from, if they are not played: resolves with episodes from number `first`
-   * on, once there are `count`. Off-policy methods may get more. Throws ERR_ABORTED when the signal
-   * fires.
+   * Where the episodes come from, if they are not played: resolves with episodes from number
+   * `first` on, once there are `count`. Off-policy methods may get more. Throws ERR_ABORTED when
+   * the signal fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
   /**
@@ -200,7 +202,7 @@ export interface TrainingRun {
   checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void>;
 }
 
-/** A run that keeps everything in memory. */
+/** A run in memory, with all that a method reported to it. */
 export interface MemoryRun extends TrainingRun {
   readonly rows: { step: number; values: Record<string, number> }[];
   readonly trajectories: Trajectory[];
@@ -210,6 +212,7 @@ export interface MemoryRun extends TrainingRun {
   readonly checkpoints: Record<string, unknown>[];
 }
 
+/** A run that keeps everything in memory. */
 export function memoryRun(
   options: {
     signal?: AbortSignal;

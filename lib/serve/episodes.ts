@@ -234,8 +234,8 @@ export class Episodes {
    * Adds `reward` to a turn of the episode, by default to the last one. If `ending` says so, closes
    * the episode and writes it, together with its open sub-episodes: one without its own reward gets
    * the whole reward of this one. A repeated request (repeated-rewards.ts) adds nothing and returns
-   * the same. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
-   * replaced), without changing any episode.
+   * the same. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted
+   * or replaced), without changing any episode.
    */
   reward(
     name: string,

@@ -1,4 +1,6 @@
-/** The state of an open episode, and its records in the log of open episodes and in the recording. */
+/**
+ * The state of an open episode, and its records in the log of open episodes and in the recording.
+ */
 
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";

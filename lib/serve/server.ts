@@ -34,6 +34,7 @@ import { Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
 import { requireScope, type Scope, scopeOf } from "./scopes.ts";
 
+/** Options of `serve`. */
 export interface ServeOptions {
   learner: ServedModel;
   /** What clients call the model. */
@@ -106,6 +107,7 @@ export interface Extension {
   read<T>(c: Context, schema: z.ZodType<T>): Promise<T>;
 }
 
+/** A running server. */
 export interface Server {
   /** http://host:port */
   url: string;
@@ -180,7 +182,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
 async function close(http: HttpServer, service: Service, graceMs: number): Promise<void> {
   await service.drain(graceMs);
   const closed = new Promise<void>((resolve) => http.close(() => resolve()));
-  // Results not fetched within 1 s are dropped.
+  // Connections get a second to finish, then they are closed.
   await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
   http.closeAllConnections();
   await closed;

@@ -14,6 +14,7 @@ import type { Message, Usage } from "../contract/environment.ts";
 import { type Budget, checkBudget, Places } from "./limits.ts";
 import { BrokenAnswer, withRetries } from "./retries.ts";
 
+/** Settings of one completion. */
 export interface CompletionOptions {
   /** Maximum tokens of the reply. Default: the service's own. */
   maxTokens?: number;
@@ -32,6 +33,7 @@ export interface CompletionOptions {
 /** Settings that a reply depends on besides the messages. */
 export type CompletionSettings = Pick<CompletionOptions, "maxTokens" | "temperature">;
 
+/** A chat model that plays a person or a policy. */
 export interface ChatService {
   readonly model: string;
   /** Settings that `complete` uses where its options have none. Absent if unknown. */
@@ -55,6 +57,7 @@ export interface Price {
   completion: number;
 }
 
+/** A model behind OpenAI's API. */
 export interface ServiceOptions {
   /** Name of the model at the service. */
   model: string;

@@ -20,6 +20,7 @@ import { asHeard, type ChatService, replyOf } from "./chat-service.ts";
 /** The methods of a learner that a service uses. */
 export type LocalModel = Pick<Learner, "render" | "generate" | "maxPositions">;
 
+/** A model in this process, with its settings. */
 export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dtype" | "int8Generation"> {
   /**
    * A known name, a Hugging Face directory or a .gguf file: loaded at the first request, once for

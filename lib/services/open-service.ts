@@ -31,6 +31,7 @@ export interface RecordingOptions {
   recording: string;
 }
 
+/** Where the completions of a service come from. */
 export type ServiceSource =
   | (ServiceOptions & RecordOption)
   | (LocalServiceOptions & RecordOption)

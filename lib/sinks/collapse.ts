@@ -7,10 +7,16 @@ import { mean } from "../statistics/mean.ts";
 
 /** Rows that are averaged. */
 const window = 5;
-/** The best average success below which a fall is not a collapse, and the share of it that is. */
+/**
+ * Success has collapsed if its best average was at least the first number, and the latest average
+ * is below the second one's share of the best.
+ */
 const leastSuccess = 0.2;
 const lostShare = 0.25;
-/** Share of readable actions: from above the first number to below the second. */
+/**
+ * The share of readable actions has collapsed if it was at least the first number, and the latest
+ * average is below the second.
+ */
 const readable = 0.8;
 const unreadable = 0.4;
 

@@ -2,7 +2,7 @@
 
 import { z } from "zod";
 
-/** A text, or "$NAME": the environment variable NAME, for secrets, which run.json must not have. */
+/** A text, or "$NAME" for the environment variable NAME: run.json must not contain secrets. */
 const secret = z.string().min(1);
 
 const headers = z
@@ -30,7 +30,9 @@ export const sinkConfig = z.discriminatedUnion("to", [
   }),
   z.strictObject({
     to: z.literal("trackio"),
-    /** A server (`trackio show`), with or without "?write_token=…". Default: $TRACKIO_SERVER_URL. */
+    /**
+     * A server (`trackio show`), with or without "?write_token=…". Default: $TRACKIO_SERVER_URL.
+     */
     url: secret.default("$TRACKIO_SERVER_URL"),
     /** The server's write token, if `url` has none. Default: $TRACKIO_WRITE_TOKEN. */
     token: secret.default("$TRACKIO_WRITE_TOKEN"),

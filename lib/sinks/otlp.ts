@@ -178,7 +178,7 @@ function attributesOf(values: Record<string, Value | undefined>) {
   );
 }
 
-/** As OTLP's JSON has it: 64-bit integers are text. */
+/** A value in OTLP's JSON, where 64-bit integers are text. */
 function anyValue(value: Value): Record<string, unknown> {
   if (typeof value === "string") return { stringValue: value };
   if (typeof value === "boolean") return { boolValue: value };

@@ -111,7 +111,10 @@ export class Reporting {
     };
   }
 
-  /** Sends a row of metrics. `rowCount`: the run's rows so far, with this one. Default: one more than before. */
+  /**
+   * Sends a row of metrics. `rowCount`: the run's rows so far, with this one. Default: one more
+   * than before.
+   */
   row(step: number, values: Record<string, number>, rowCount = this.#rowCount + 1): void {
     this.#rowCount = rowCount;
     const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
@@ -142,7 +145,9 @@ export class Reporting {
     this.#event(isStop ? "stopped" : "crashed", [code, message ?? String(error)].filter(Boolean).join(": "));
   }
 
-  /** Sends what is left, for some seconds at most; `warn` gets a line per sink that lost something. */
+  /**
+   * Sends what is left, for some seconds at most; `warn` gets a line per sink that lost something.
+   */
   async close(warn: (line: string) => void): Promise<void> {
     const lost = await Promise.all(this.#queues.map((queue) => queue.close()));
     for (const line of lost) if (line !== undefined) warn(line);

@@ -18,8 +18,12 @@ export interface ReportedRun {
   recipe: Record<string, unknown>;
 }
 
+/** A row of metrics. */
 export interface ReportedRow {
-  /** The row's number in metrics.jsonl, from 0. A resumed run repeats the numbers after its checkpoint. */
+  /**
+   * The row's number in metrics.jsonl, from 0. A resumed run repeats the numbers after its
+   * checkpoint.
+   */
   number: number;
   /** Number of updates. */
   step: number;
@@ -29,6 +33,7 @@ export interface ReportedRow {
   values: Record<string, number>;
 }
 
+/** A change of the state of a run. */
 export interface RunEvent {
   kind: (typeof runEvents)[number];
   /** Seconds since 1970. */

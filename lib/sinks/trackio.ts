@@ -1,4 +1,6 @@
-/** Sends metrics and the recipe to a trackio server, by the HTTP API that trackio's own client uses. */
+/**
+ * Sends metrics and the recipe to a trackio server, by the HTTP API that trackio's own client uses.
+ */
 
 import { z } from "zod";
 import { fromEnvironment, headersFrom, httpAddress, postJson } from "./http.ts";
@@ -45,7 +47,8 @@ export function trackioSink(options: {
       const logs = rows.map(({ number, step, values }) => ({
         ...{ project, run: run.name, run_id: run.id, metrics: values, step },
         config: run.recipe,
-        // The server ignores a row that it has: one that was sent again, or that a resumed run repeats.
+        // The server ignores a row that it has: one that was sent again, or that a resumed run
+        // repeats.
         log_id: `${run.id}:${number}`,
       }));
       await call("bulk_log", { logs }, signal);

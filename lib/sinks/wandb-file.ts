@@ -6,7 +6,8 @@
  *   chunk     = CRC-32 of type and data (u32), bytes of data (u16), type (u8), data; little-endian
  *   type      = 1 a whole record, 2 its first part, 3 a middle one, 4 its last
  *
- * A chunk does not cross a multiple of 32 KiB from the file's start; fewer than 7 bytes before one are 0.
+ * A chunk does not cross a multiple of 32 KiB from the file's start; fewer than 7 bytes before one
+ * are 0.
  */
 
 import { crc32 } from "node:zlib";

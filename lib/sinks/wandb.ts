@@ -66,7 +66,10 @@ class OfflineRun {
   #recordCount = 0;
   #rowCount = 0;
 
-  /** Writes the file of `run` with its first `rowCount` rows. `now`: seconds since 1970. Throws ERR_IO. */
+  /**
+   * Writes the file of `run` with its first `rowCount` rows. `now`: seconds since 1970. Throws
+   * ERR_IO.
+   */
   constructor(run: ReportedRun, options: Options, rowCount: number, now: number) {
     const directory = directoryOf(run);
     makeDirectory(join(directory, "files"));

@@ -14,8 +14,8 @@ export function brier(forecasts: readonly Forecast[]): number {
 }
 
 /**
- * The area under the ROC curve: the probability that of a random positive and a random negative the
- * positive has the higher score, where a tie counts half. NaN without one of the two.
+ * The area under the ROC curve: the probability that a random positive has a higher score than a
+ * random negative; a tie counts half. NaN if there are no positives or no negatives.
  */
 export function areaUnderCurve(positives: readonly number[], negatives: readonly number[]): number {
   const scored = [

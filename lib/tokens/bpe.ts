@@ -113,7 +113,8 @@ export class PairMerger {
 
   /**
    * The symbols after all merges; changes `symbols`. The heap contains rank · 2^32 + position of
-   * the left symbol. An entry is stale if the pair at its position now has another rank. O(n log n).
+   * the left symbol. An entry is stale if the pair at its position now has another rank. O(n log
+   * n).
    */
   merge(symbols: number[]): number[] {
     const count = symbols.length;

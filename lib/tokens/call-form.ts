@@ -25,6 +25,7 @@ export interface CallForm<T = string> {
   each: EachArgument<T> | undefined;
 }
 
+/** The text around arguments that are written one by one. */
 export interface EachArgument<T = string> {
   beforeKey: T;
   beforeValue: T;
@@ -89,7 +90,9 @@ export function callFormOf(
   return { separator, before, between, after, joint: jointOf(value(key) + afterValue), each };
 }
 
-/** Calls as pieces, the first one after `thought` if there is one. Adjacent untrusted ones are one. */
+/**
+ * Calls as pieces, the first one after `thought` if there is one. Adjacent untrusted ones are one.
+ */
 export function callPieces(
   form: CallForm<TextPiece[]>,
   calls: readonly { name: string; arguments: string }[],

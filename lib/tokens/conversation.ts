@@ -30,6 +30,7 @@ export interface SampledTurn {
   logProbs?: Float32Array | undefined;
 }
 
+/** How a generation is appended. */
 export interface AppendOptions {
   /**
    * How to treat the reasoning before the answer. "template" (default): left out if the template
@@ -61,6 +62,7 @@ interface Context {
 
 type Turn = ConversationJson["turns"][number];
 
+/** The tokens of a conversation. They are only appended to, so that a prefix can be cached. */
 export class Conversation {
   readonly #context: Context;
   /** The first `#length` of these are the ids. Forks share the array until they grow. */
@@ -338,7 +340,9 @@ export class Conversation {
     return this.#context.remembered;
   }
 
-  /** Takes over the `remembered` ids of a conversation with the same tokenizer, template and tools. */
+  /**
+   * Takes over the `remembered` ids of a conversation with the same tokenizer, template and tools.
+   */
   remember(rendered: ReadonlyMap<string, readonly number[]>): this {
     for (const [key, ids] of rendered) this.#context.remembered.set(key, ids);
     return this;

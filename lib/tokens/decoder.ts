@@ -22,7 +22,9 @@ type BytesAt = (id: number) => Uint8Array | undefined;
 export interface TokenTexts {
   /** The bytes of a token, which may be part of a character. */
   bytesOf(token: string): Uint8Array;
-  /** `bytesAt`: the bytes of an id, undefined for unused ids. `isByte`: whether its token is a byte. */
+  /**
+   * `bytesAt`: the bytes of an id, undefined for unused ids. `isByte`: whether its token is a byte.
+   */
   stream(bytesAt: BytesAt, isByte: (id: number) => boolean): StreamDecoder;
   /** The text of the stream at once. */
   decode(ids: Iterable<number>, bytesAt: BytesAt, isByte: (id: number) => boolean): string;

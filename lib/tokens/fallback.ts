@@ -1,6 +1,7 @@
 /**
  * Byte-pair encoding of characters, as models from SentencePiece use it (Llama 2, Gemma, Mistral
- * before Tekken). A character that the vocabulary lacks becomes its UTF-8 bytes, tokens like <0x0A>.
+ * before Tekken). A character that the vocabulary lacks becomes its UTF-8 bytes, tokens like
+ * <0x0A>.
  */
 
 import { PairMerger, type PairOptions, RememberedWords, type WordEncoder } from "./bpe.ts";

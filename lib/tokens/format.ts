@@ -15,6 +15,7 @@ export interface AddedToken {
   special?: boolean;
 }
 
+/** The fields of tokenizer.json that are used. */
 export interface TokenizerJson {
   added_tokens?: AddedToken[];
   normalizer?: unknown;
@@ -39,6 +40,7 @@ export interface TokenizerJson {
 /** A token by its text; configurations write it in two ways. */
 export type NamedToken = string | { content: string } | null;
 
+/** The fields of tokenizer_config.json that are used. */
 export interface TokenizerConfig {
   bos_token?: NamedToken;
   eos_token?: NamedToken;

@@ -10,8 +10,8 @@ import { isObject, shown } from "../base/validation.ts";
 import type { Place } from "./normalizer.ts";
 
 /**
- * Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. `marks`:
- * combining marks belong to words, as in Qwen3.5.
+ * Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate.
+ * `marks`: combining marks belong to words, as in Qwen3.5.
  */
 export function modernPattern(digits: number, marks = false): string {
   return [
@@ -198,14 +198,18 @@ function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps
   return pieces;
 }
 
-/** The text between matches, with each match at the end of the piece before it, or at the start of the next. */
+/**
+ * The text between matches, with each match at the end of the piece before it, or at the start of
+ * the next.
+ */
 function merged(text: string, pattern: RegExp, side: "previous" | "next"): string[] {
   const starts: number[] = [0];
   let end = -1;
   for (const match of text.matchAll(pattern)) {
     if (match[0] === "") continue;
     const [from, to] = [match.index, match.index + match[0].length];
-    // Only one of adjacent matches is merged: the first with the previous piece, the last with the next.
+    // Only one of adjacent matches is merged: the first with the previous piece, the last with the
+    // next.
     if (side === "next" || from === end) starts.push(from);
     if (side === "previous") starts.push(to);
     end = to;

@@ -8,8 +8,8 @@ import { bytePairModel } from "./bpe.ts";
 import { spaceMark } from "./fallback.ts";
 import type { AddedToken, TokenizerJson } from "./format.ts";
 
-/** Most splits of tokens into two that are looked at; Gemma's have two million. */
-const maxSplits = 1 << 24;
+/** Most characters in all splits of pieces into two; Gemma's two million splits have far fewer. */
+const maxWork = 1 << 28;
 
 /**
  * All merges whose parts and result are pieces, best first, and the rank of each. Pieces of one
@@ -24,14 +24,13 @@ export function mergesOfScores(pieces: readonly { token: string; score: number }
   const known = new Set(pieces.map(({ token }) => token));
   const merges: [string, string][] = [];
   const ranks: number[] = [];
-  let [splits, rank, last] = [0, -1, Number.NaN];
+  let [work, rank, last] = [0, -1, Number.NaN];
   for (const { token, score } of [...pieces].sort((a, b) => b.score - a.score)) {
     if (score !== last) rank++;
     last = score;
     for (let i = 1; i < token.length; i++) {
-      if (++splits > maxSplits) {
-        throw new NlacError("ERR_MODEL_FORMAT", "The tokenizer's pieces are too long.");
-      }
+      work += token.length;
+      if (work > maxWork) throw new NlacError("ERR_MODEL_FORMAT", "The tokenizer's pieces are too long.");
       const [left, right] = [token.slice(0, i), token.slice(i)];
       if (!known.has(left) || !known.has(right)) continue;
       merges.push([left, right]);

@@ -19,6 +19,7 @@ import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
 
+/** What a rendering includes besides the messages. */
 export interface RenderOptions {
   /** Functions that the template describes to the model. */
   tools?: readonly ToolSchema[] | undefined;
@@ -26,6 +27,7 @@ export interface RenderOptions {
   addGenerationPrompt?: boolean;
 }
 
+/** Options of a chat template. */
 export interface ChatTemplateOptions {
   /** Other variables of the template, e.g. `{ bos_token: "<s>", enable_thinking: false }`. */
   variables?: Readonly<Record<string, unknown>>;

@@ -36,6 +36,7 @@ import {
   worksOnBytes,
 } from "./pretokenizer.ts";
 
+/** How a text is encoded. */
 export interface EncodeOptions {
   /**
    * The text continues other text. Some tokenizers put a space before text (Llama 2, Mistral); such
@@ -44,6 +45,7 @@ export interface EncodeOptions {
   continues?: boolean;
 }
 
+/** What a decoded text leaves out. */
 export interface DecodeOptions {
   /** Leave control tokens out of the text. Default false. */
   skipSpecial?: boolean;

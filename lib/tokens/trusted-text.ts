@@ -16,7 +16,9 @@ const alphabets = [0xfdd0, ...Array.from({ length: 199 }, (_, i) => 0xe000 + 32 
 /** A mark is the first character of the alphabet, then two of the 31 others. */
 const digits = 31;
 
-/** The first alphabet none of whose characters occur in `texts`. Throws ERR_TOKENIZER without one. */
+/**
+ * The first alphabet none of whose characters occur in `texts`. Throws ERR_TOKENIZER without one.
+ */
 export function unusedAlphabet(texts: readonly string[]): number {
   const used = new Set<number>();
   for (const text of texts) {

@@ -215,6 +215,7 @@ export const hopeConfig = z
   });
 
 export type HopeConfig = z.infer<typeof hopeConfig>;
+/** Settings of HOPE, as a recipe gives them. */
 export type HopeConfigInput = z.input<typeof hopeConfig>;
 
 const whole = z.int().min(0);

@@ -58,7 +58,9 @@ const refinement = z.strictObject({
 export interface PreparedUpdate {
   targets: Target[];
   refinements: Refinement[];
-  /** Of all completions that were generated together; empty except in the first of their updates. */
+  /**
+   * Of all completions that were generated together; empty except in the first of their updates.
+   */
   metrics: Record<string, number>;
 }
 

@@ -83,8 +83,8 @@ export async function scoreEpisodes(
 
 /**
  * The scores of an episode's sequences, with the weights that generated each token as the old
- * policy: their log probabilities, as recorded, at temperature 1. Tokens without them (their text was
- * redacted) keep their score.
+ * policy: their log probabilities, as recorded, at temperature 1. Tokens without them (their text
+ * was redacted) keep their score.
  *
  * @param turns the episode's turns, those of the sequences in order
  */

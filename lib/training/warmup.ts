@@ -47,8 +47,10 @@ export const warmupConfig = z.strictObject({
   observedTargets: z.boolean().default(false),
 });
 
+/** Settings of a warm-up, with all defaults filled in. */
 export type WarmupConfig = z.infer<typeof warmupConfig>;
 
+/** Options of `warmUp`. */
 export interface WarmupOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;

@@ -79,8 +79,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void drop(uint64_t callback) { callbacks_.erase(callback); }
   Napi::FunctionReference* callback(uint64_t number);
 
-  // For the process's "exit" event with this status, after which exit() destroys libtorch's statics.
-  // If a worker's thread still runs then, ends the process without destructors.
+  // For the process's "exit" event with this status, after which exit() destroys libtorch's
+  // statics. If a worker's thread still runs then, ends the process without destructors.
   static void guard_exit(int status);
 
  private:

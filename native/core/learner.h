@@ -84,9 +84,9 @@ class Learner {
                                                  GenerateHooks hooks);
   bool advance_generation();
   static std::vector<GenerateResult> results(GenerateCall& call);
-  // With sharding 3: completes the weights that generate next, and releases other gathered ones. All
-  // ranks call it. They stay complete until they change or the next loss or scoring call, and only
-  // they may generate; otherwise ERR_VALUE. Without sharding 3 it does nothing.
+  // With sharding 3: completes the weights that generate next, and releases other gathered ones.
+  // All ranks call it. They stay complete until they change or the next loss or scoring call, and
+  // only they may generate; otherwise ERR_VALUE. Without sharding 3 it does nothing.
   void gather(WeightSet which);
   std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, WeightSet which,
                                             double temperature = 1);
@@ -151,8 +151,8 @@ class Learner {
   // Returns the relative distance of θ̄ from θ over the trained parameters; 0 if θ̄ does not exist.
   // All ranks call it.
   double target_distance();
-  // Copies the current θ to the reference, and replaces an earlier reference. All ranks call it, and
-  // restore_reference().
+  // Copies the current θ to the reference, and replaces an earlier reference. All ranks call it,
+  // and restore_reference().
   void keep_reference();
   // Copies the reference to θ, which then has its precision, and drops pending gradients. Moments
   // stay. Throws ERR_VALUE if there is no reference.
@@ -251,10 +251,10 @@ class Learner {
   void set_computing(const Units& units, const std::vector<at::Tensor>& to, const Weights& whole) const;
   std::optional<Weights> whole_reference() const;  // as whole_masters()
 
-  // learner/exchanges.cc. In a scoring call the ranks exchange the gradients of each layer after its
-  // backward pass (from sharding 2 on), and collect each layer before it is used (3). They do so in
-  // rounds, as many as the rank with the most micro-batches has. A rank that has fewer, or fails,
-  // takes part with zeros.
+  // learner/exchanges.cc. In a scoring call the ranks exchange the gradients of each layer after
+  // its backward pass (from sharding 2 on), and collect each layer before it is used (3). They do
+  // so in rounds, as many as the rank with the most micro-batches has. A rank that has fewer, or
+  // fails, takes part with zeros.
   bool exchanges(const Scoring& scoring) const;  // whether there are rounds
   void begin_rounds(const Scoring& scoring, int64_t batches, bool reads_teacher);
   Decoder::BeforeLayer before_layers(LayerPass pass);

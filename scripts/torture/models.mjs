@@ -72,7 +72,9 @@ function processorSeconds(pid) {
   return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
-/** Resolves to the child's reply, or to how it died and the processor time that it had used by then. */
+/**
+ * Resolves to the child's reply, or to how it died and the processor time that it had used by then.
+ */
 function ask(child, path, limit) {
   return new Promise((resolve) => {
     let phase = "start";

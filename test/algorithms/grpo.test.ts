@@ -366,7 +366,8 @@ describe("served episodes", () => {
     const clip = { clipLow: 0.1, clipHigh: 0.12 };
     const { model, served, texts, updates } = await trainServed(clip, 1);
     expect(texts).toHaveLength(served.length);
-    // L and dL/dθ by the equations at the top of grpo.ts, with ρ from the recorded log probabilities.
+    // L and dL/dθ by the equations at the top of grpo.ts, with ρ from the recorded log
+    // probabilities.
     let [loss, gradient, clipped, restored] = [0, 0, 0, 0];
     for (const { response, weight, advantages, oldLogProbs } of texts) {
       let t = 0; // of the turn

@@ -30,7 +30,10 @@ const root = fileURLToPath(new URL("../..", import.meta.url));
 const directory = mkdtempSync(join(tmpdir(), "nlac-examples-"));
 const model = join(directory, "model");
 
-/** "docs/tutorial.md 1" → its code. Excerpts, without an import or export or with "…", are not examples. */
+/**
+ * "docs/tutorial.md 1" → its code. Excerpts, without an import or export or with "…", are not
+ * examples.
+ */
 const examples = new Map<string, string>(
   ["README.md", ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })]
     .filter((page) => page.endsWith(".md") && page !== "api.md")

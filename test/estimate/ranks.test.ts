@@ -15,8 +15,8 @@ async function weights(name: string, split: Split): Promise<number> {
 
 describe("the memory of a rank", () => {
   // Qwen2.5-7B has 7.6 billion parameters: 24 bytes each alone; 8 + 16 / N at stage 1; 4 + 20 / N
-  // at stage 2, and 4 more for each of the 1.09 billion of embeddings and head; 24 / N at stage 3, and 8
-  // more for these.
+  // at stage 2, and 4 more for each of the 1.09 billion of embeddings and head; 24 / N at stage 3,
+  // and 8 more for these.
   test.each([
     [1, "none", 183],
     [8, "none", 183],

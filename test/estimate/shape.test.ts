@@ -101,7 +101,8 @@ describe("a model's shape", () => {
       ...{ model_type: "qwen3_5_moe_text", hidden_size: 2048, num_hidden_layers: 40, vocab_size: 248_320 },
       ...{ num_attention_heads: 16, num_key_value_heads: 2, max_position_embeddings: 32_768 },
     };
-    // Qwen3.5-35B-A3B: the parameters of transformers' model, and without the experts that a token does not use.
+    // Qwen3.5-35B-A3B: the parameters of transformers' model, and without the experts that a token
+    // does not use.
     const shape = findShape({ config });
     expect(parameterCount(shape)).toBe(34_660_610_688);
     expect(activeParameterCount(shape)).toBe(3_454_988_928);

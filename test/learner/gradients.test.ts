@@ -1,4 +1,6 @@
-/** Gradients in float32 of every parameter of every family, beside a float64 run of transformers. */
+/**
+ * Gradients in float32 of every parameter of every family, beside a float64 run of transformers.
+ */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

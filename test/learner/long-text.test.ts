@@ -10,7 +10,10 @@ import { inDirectory } from "../support/tiny.ts";
 const olmo3 = fileURLToPath(new URL("../fixtures/models/olmo3", import.meta.url));
 const length = 32_768;
 
-/** OLMo 3's fixture with a longer context: a layer with a window, and one that YaRN stretches 32-fold. */
+/**
+ * OLMo 3's fixture with a longer context: a layer with a window, and one that YaRN stretches
+ * 32-fold.
+ */
 function lengthen(directory: string): void {
   cpSync(olmo3, directory, { recursive: true });
   const path = join(directory, "config.json");
@@ -38,7 +41,8 @@ test("is continued by the tokens and log probabilities of a pass without chunks"
     expect(tokens.length).toBeGreaterThan(0);
     const [whole] = await learner.logProbs([{ prompt, response: tokens }]);
     for (const [i, logProb] of whole!.entries()) expect(Math.abs(logProb - logProbs[i]!)).toBeLessThan(1e-4);
-    // What the far text says matters: a window or a position that is cut off would give other values.
+    // What the far text says matters: a window or a position that is cut off would give other
+    // values.
     const [near] = await learner.logProbs([{ prompt: prompt.slice(-4096), response: tokens }]);
     expect(Math.max(...near!.map((logProb, i) => Math.abs(logProb - whole![i]!)))).toBeGreaterThan(1e-3);
   });

@@ -129,7 +129,7 @@ describe("processes and threads", () => {
       const source = "(" + (async (root) => {
         const { parentPort } = require("node:worker_threads");
         const { createJiti } = require("jiti");
-        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/replay/sampler.ts");
+        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/ops/sampler.ts");
         const sampler = new PrioritizedSampler({ capacity: 1 });
         parentPort.postMessage("started");
         for (;;) {
@@ -154,7 +154,7 @@ describe("processes and threads", () => {
       import { Worker } from "node:worker_threads";
       const source = "(" + (async (root) => {
         const { createJiti } = require("jiti");
-        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/replay/sampler.ts");
+        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/ops/sampler.ts");
         const sampler = new PrioritizedSampler({ capacity: 1 });
         sampler.set(Int32Array.of(0), Float32Array.of(1));
         console.log(sampler.sample(2).indices.length);

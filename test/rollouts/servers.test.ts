@@ -1,400 +1,165 @@
-/** Versions, failures and lost calls of inference servers, with a tiny learner. */
+/** `Servers` over an engine without a network. */
 
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Learner } from "../../lib/learner/learner.ts";
-import type { GenerateRequest, StepOptions } from "../../lib/model/language-model.ts";
-import type { RolloutsConfig } from "../../lib/rollouts/config.ts";
-import { openRollouts, type Rollouts } from "../../lib/rollouts/open-rollouts.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
-import {
-  type InferenceServer,
-  type InferenceServerOptions,
-  inferenceServer,
-} from "../support/inference-server.ts";
-import { inDirectory, tinyLearner } from "../support/tiny.ts";
+import type { ActionRequest, Answer, Engine, Weights } from "../../lib/rollouts/engine.ts";
+import { HttpFault } from "../../lib/rollouts/http.ts";
+import { Servers } from "../../lib/rollouts/servers.ts";
 
-type Engine = InferenceServerOptions["engine"];
-const both: Engine[] = ["vllm", "sglang"];
-const path = { vllm: "/v1/completions", sglang: "/generate" };
-const reload = { vllm: "/collective_rpc", sglang: "/update_weights_from_disk" };
-const resume = { vllm: "/resume", sglang: "/continue_generation" };
+const version = (label: string, kind: Weights["kind"] = "model"): Weights => ({
+  ...{ label, kind, directory: `/shared/${label}` },
+});
+const request = (...tokens: number[]): ActionRequest => ({
+  ...{ tokens, maxNewTokens: 1, temperature: 1, topP: 1, topK: 0, minP: 0, repetitionPenalty: 1 },
+  ...{ stopTokenIds: [], seed: undefined },
+});
+const answer: Answer = {
+  ...{ tokens: [9], logProbs: Float32Array.of(-1), cachedTokens: 0, aborted: false, label: undefined },
+};
 
-interface Scene {
-  learner: Learner;
-  servers: InferenceServer[];
-  shared: string;
-  lines: string[];
-  start(changes?: { every?: number; patienceMs?: number }): Promise<Rollouts<Learner>>;
+interface Calls {
+  generate?: (url: string, weights: Weights | undefined) => Answer | Promise<Answer>;
+  install?: (url: string, weights: Weights) => void;
 }
 
-/** A learner, and servers with other weights. */
-async function scene(
-  engine: Engine,
-  options: readonly Omit<InferenceServerOptions, "engine" | "open">[],
-  body: (scene: Scene) => Promise<void>,
-  learnerOptions: Parameters<typeof tinyLearner>[0] = {},
-): Promise<void> {
-  await inDirectory(async (directory) => {
-    const open = () => tinyLearner({ seed: 99 });
-    const learner = await tinyLearner({ seed: 1, ...learnerOptions });
-    const servers = await Promise.all(options.map((one) => inferenceServer({ engine, open, ...one })));
-    const shared = join(directory, "shared");
-    const lines: string[] = [];
-    let rollouts: Rollouts<Learner> | undefined;
-    const start: Scene["start"] = async ({ every = 1, patienceMs } = {}) => {
-      const config: RolloutsConfig = { engine, urls: servers.map(({ url }) => url), shared, every };
-      rollouts = await openRollouts(learner, config, { log: (line) => lines.push(line), patienceMs });
-      return rollouts;
-    };
-    try {
-      await body({ learner, servers, shared, lines, start });
-    } finally {
-      await rollouts?.close();
-      await Promise.all(servers.map((server) => server.close()));
-      await learner.dispose();
-    }
-  });
-}
-
-const request = (seed = 5): GenerateRequest => ({
-  ...{ tokens: [256, 72, 105, 257, 0, 195, 169], maxNewTokens: 12, temperature: 0.7, seed },
-});
-const adam: StepOptions = { learningRate: 0.05 };
-
-/** One step of the learner that changes what it writes. */
-async function train(model: Learner): Promise<void> {
-  await model.tokenNll([{ prompt: [256], response: [65, 66, 67, 257] }]);
-  await model.step(adam);
-}
-
-/** The version that a request was answered by. */
-const labels = ({ calls }: InferenceServer) =>
-  calls.flatMap(({ path, body }) =>
-    path === "/update_weight_version"
-      ? [body.new_version]
-      : path === "/update_weights_from_disk"
-        ? [body.weight_version]
-        : [],
-  );
-
-test.each(both)("%s gets and returns exact token ids, and the learner's text", async (engine) => {
-  await scene(engine, [{}], async ({ learner, servers, start }) => {
-    const { model } = await start();
-    const requests = [request(1), request(2), { ...request(3), temperature: 0 }];
-    const given = await model.rollouts.generate(requests);
-    const own = await learner.generate(requests);
-    expect(given.map(({ tokens }) => tokens)).toEqual(own.map(({ tokens }) => tokens));
-    expect(given.map(({ text }) => text)).toEqual(own.map(({ text }) => text));
-    expect(given.map(({ finishReason }) => finishReason)).toEqual(
-      own.map(({ finishReason }) => finishReason),
-    );
-    const sent = servers[0]!.calls.filter((call) => call.path === path[engine]).map(({ body }) => body);
-    for (const body of sent) {
-      expect(engine === "vllm" ? body.prompt : body.input_ids).toEqual(request().tokens);
-      expect(JSON.stringify(body)).not.toContain("text");
-    }
-    expect(model.maxPositions).toBe(learner.maxPositions);
-  });
-});
-
-test.each(both)("%s gets weights before the first answer, and then every third step", async (engine) => {
-  await scene(engine, [{}], async ({ learner, servers, shared, start }) => {
-    const { model, of } = await start({ every: 3 });
-    const run = of(memoryRun());
-    const rows = (run as unknown as { rows: { values: Record<string, number> }[] }).rows;
-    const versions: number[] = [];
-    for (let step = 0; step < 8; step++) {
-      await model.rollouts.generate([request(step)]);
-      run.metrics(step, {});
-      versions.push(labels(servers[0]!).length);
-      expect(readdirSync(shared).filter((name) => name.startsWith("version"))).toHaveLength(1);
-      await train(model);
-    }
-    expect(versions).toEqual([1, 1, 1, 2, 2, 2, 3, 3]);
-    expect(rows.map(({ values }) => values["rollouts/steps_behind"])).toEqual([0, 1, 2, 0, 1, 2, 0, 1]);
-    // With the learner's own weights there is no difference; the steps since them are one.
-    for (const [i, { values }] of rows.entries()) {
-      const difference = values["rollouts/log_prob_difference"]!;
-      if (i % 3 === 0) expect(difference).toBeLessThan(1e-5);
-      else expect(difference).toBeGreaterThan(1e-3);
-    }
-    run.metrics(8, { reward: 1 });
-    expect(rows.at(-1)!.values).toEqual({ reward: 1 }); // nothing was played
-    await learner.keepReference();
-    await model.restoreReference();
-    await model.rollouts.generate([request()]);
-    expect(labels(servers[0]!)).toHaveLength(4); // θ is another one, whatever the steps
-  });
-});
-
-test.each(both)("an answer of %s that names another version is refused and asked again", async (engine) => {
-  let wrong = 2;
-  const alter: InferenceServerOptions["alter"] = (json) => {
-    if (wrong-- <= 0) return;
-    if (engine === "vllm") json.choices[0].weight_versions.push({ version: "other", start: 1, end: 2 });
-    else json.meta_info.weight_version = "other";
+/** Servers "a", "b", … with contexts of 10, 20, …, the calls made, and the warnings. */
+async function opened(count: number, calls: Calls = {}, patienceMs?: number, fixed = false) {
+  const log: string[] = [];
+  const warnings: string[] = [];
+  const urls = ["a", "b", "c"].slice(0, count);
+  const engine: Engine = {
+    readFrom: "a test",
+    scoredAt: () => 1,
+    open: async (url) => ({
+      ...{ url, model: "m", maxPositions: 10 * (1 + urls.indexOf(url)), about: "test", labels: false },
+    }),
+    async install({ url }, weights) {
+      log.push(`${url} installs ${weights.label}`);
+      calls.install?.(url, weights);
+    },
+    async release({ url }, { label }) {
+      log.push(`${url} releases ${label}`);
+    },
+    async generate({ url }, { tokens }, weights) {
+      log.push(`${url} generates ${tokens}`);
+      return calls.generate ? calls.generate(url, weights) : answer;
+    },
   };
-  await scene(engine, [{ alter }], async ({ learner, servers, start }) => {
-    const { model, of } = await start();
-    const [given] = await model.rollouts.generate([request()]);
-    expect(given!.tokens).toEqual((await learner.generate([request()]))[0]!.tokens);
-    expect(servers[0]!.calls.filter((call) => call.path === path[engine])).toHaveLength(3);
-    const run = of(memoryRun());
-    run.metrics(0, {});
-    expect((run as unknown as { rows: { values: object }[] }).rows[0]!.values).toMatchObject({
-      "rollouts/answers": 1,
-      "rollouts/refused": 2,
-    });
-  });
+  const warn = (line: string) => void warnings.push(line);
+  const servers = await Servers.open({ engine, urls, kind: "model", warn, patienceMs }, fixed);
+  return { servers, log, warnings };
+}
+
+test("the shortest context counts; a version replaces the one before", async () => {
+  const { servers, log } = await opened(2);
+  expect([servers.maxPositions, servers.usable]).toEqual([10, 2]);
+  expect(servers.describe()).toEqual(["a: test, model m", "b: test, model m"]);
+  await servers.install(version("v1"));
+  await servers.install(version("v2"));
+  await servers.close();
+  expect(log.filter((line) => line.startsWith("b"))).toEqual([
+    ...["b installs v1", "b installs v2", "b releases v1", "b releases v2"],
+  ]);
 });
 
-test.each(both)("an answer of %s that began before a switch is refused and asked again", async (engine) => {
-  let hold: (() => void) | undefined;
-  let held = false;
-  let arrive: () => void = () => {};
-  const arrived = new Promise<void>((resolve) => {
-    arrive = resolve;
+test("servers without weights answer only if they keep their own", async () => {
+  const { servers } = await opened(1);
+  await expect(servers.generate(request(1), undefined)).rejects.toMatchObject({ code: "ERR_INTERNAL" });
+  const fixed = await opened(1, {}, undefined, true);
+  expect(await fixed.servers.generate(request(1), undefined)).toEqual(answer);
+});
+
+test("a request goes to the server that has its prefix, else to the least busy one", async () => {
+  let release = () => {};
+  const held = new Promise<Answer>((resolve) => {
+    release = () => resolve(answer);
   });
-  const intercept: InferenceServerOptions["intercept"] = async (call) => {
-    if (call.path !== path[engine] || held) return undefined;
-    held = true;
-    arrive();
-    await new Promise<void>((release) => {
-      hold = release;
-    });
-    // What it wrote with the weights before, without naming them.
-    return engine === "vllm"
-      ? { json: { choices: [{ token_ids: [1, 2, 3], logprobs: { token_logprobs: [-1, -1, -1] } }] } }
-      : {
-          json: {
-            output_ids: [1, 2, 3],
-            meta_info: {
-              finish_reason: { type: "length" },
-              output_token_logprobs: [1, 2, 3].map((id) => [-1, id, null]),
-            },
-          },
-        };
+  let isHeld = true;
+  const { servers, log } = await opened(2, { generate: () => (isHeld ? held : answer) });
+  await servers.install(version("v1"));
+  const prefix = Array.from({ length: 64 }, (_, i) => i);
+  const other = prefix.map((id) => id + 100);
+  const running = [servers.generate(request(...prefix), undefined)];
+  running.push(servers.generate(request(...other), undefined));
+  await new Promise((resolve) => setImmediate(resolve));
+  isHeld = false;
+  release();
+  await Promise.all(running);
+  await servers.generate(request(...other, 1), undefined);
+  await servers.generate(request(...prefix, 1), undefined);
+  expect(log.slice(2).map((line) => line[0])).toEqual(["a", "b", "b", "a"]);
+});
+
+test("a server that fails is avoided, and given up when its patience has run out", async () => {
+  const generate = (url: string): Answer => {
+    if (url === "a") throw new HttpFault("a: 503", 503);
+    return answer;
   };
-  await scene(engine, [{ intercept }], async ({ learner, servers, start }) => {
-    const { model } = await start();
-    const early = model.rollouts.generate([request(1)]);
-    await arrived;
-    await train(model);
-    const [late] = await model.rollouts.generate([request(2)]);
-    hold!();
-    const [first] = await early;
-    const own = await learner.generate([request(1), request(2)]);
-    expect([first!.tokens, late!.tokens]).toEqual(own.map(({ tokens }) => tokens));
-    expect(labels(servers[0]!)).toHaveLength(2);
-  });
+  const { servers, log, warnings } = await opened(2, { generate }, 0);
+  await servers.install(version("v1"));
+  expect(await servers.generate(request(1), undefined)).toEqual(answer);
+  expect(log.slice(2)).toEqual(["a generates 1", "b generates 1"]);
+  expect(warnings).toEqual(["rollouts: a is not used any more. a: 503"]);
+  expect(servers.usable).toBe(1);
 });
 
-test.each(both)("%s that fails half-way is not resumed, and the others go on", async (engine) => {
-  let failing = false;
-  const intercept: InferenceServerOptions["intercept"] = ({ path }) =>
-    failing && path === reload[engine]
-      ? { status: 500, json: { success: false, message: "disk" } }
-      : undefined;
-  await scene(engine, [{ intercept }, {}], async ({ learner, servers, lines, start }) => {
-    const { model } = await start();
-    await model.rollouts.generate([request(1), request(2)]);
-    failing = true;
-    await train(model);
-    const requests = [request(3), request(4), request(5)];
-    const given = await model.rollouts.generate(requests);
-    expect(given.map(({ tokens }) => tokens)).toEqual(
-      (await learner.generate(requests)).map(({ tokens }) => tokens),
-    );
-    expect(servers[0]!.changes().filter((change) => change === resume[engine])).toHaveLength(1);
-    expect(servers[0]!.changes().at(-1)).toBe(reload[engine]);
-    expect(lines.at(-1)).toMatch(/is not used any more\. nlac-\w+-2 was not installed: .*500.*restart it/);
-    const before = servers[0]!.calls.length;
-    await train(model);
-    await model.rollouts.generate([request(6)]);
-    expect(servers[0]!.calls).toHaveLength(before); // not even the next version
-  });
+test("a request that a server refuses is not repeated", async () => {
+  const generate = (): Answer => {
+    throw new HttpFault("400 bad field", 400);
+  };
+  const { servers, log } = await opened(2, { generate });
+  await servers.install(version("v1"));
+  const failed = { code: "ERR_ROLLOUTS", message: "400 bad field" };
+  await expect(servers.generate(request(1), undefined)).rejects.toMatchObject(failed);
+  expect(log.slice(2)).toEqual(["a generates 1"]);
 });
 
-test.each(both)("without any server of %s left, the call fails", async (engine) => {
-  const intercept: InferenceServerOptions["intercept"] = ({ path }) =>
-    path === reload[engine] ? { status: 400, json: { success: false, message: "no such path" } } : undefined;
-  await scene(engine, [{ intercept }], async ({ start, servers, shared }) => {
-    const { model } = await start();
-    const failed = {
-      code: "ERR_ROLLOUTS",
-      message: expect.stringMatching(/No inference server is left.*no such path/),
-    };
-    await expect(model.rollouts.generate([request()])).rejects.toMatchObject(failed);
-    await expect(model.rollouts.generate([request()])).rejects.toMatchObject(failed);
-    expect(servers[0]!.changes()).not.toContain(resume[engine]);
-    expect(existsSync(shared)).toBe(true);
-  });
+test("an adapter that is missing means that the server was restarted: another one answers", async () => {
+  const generate = (url: string): Answer => {
+    if (url === "a") throw new HttpFault("404", 404);
+    return answer;
+  };
+  const { servers } = await opened(2, { generate }, 0);
+  await servers.install(version("v1", "adapter"));
+  expect(await servers.generate(request(1), undefined)).toEqual(answer);
 });
 
-test.each(both)(
-  "requests of a server of %s that ended go to another; the last one is given up",
-  async (engine) => {
-    await scene(engine, [{}, {}], async ({ learner, servers, lines, start }) => {
-      const { model } = await start({ patienceMs: 300 });
-      await model.rollouts.generate([request(1)]);
-      const requests = [2, 3, 4, 5].map(request);
-      const end = async (server: InferenceServer) => {
-        await server.close();
-        server.close = async () => {};
-      };
-      await end(servers[0]!);
-      const given = await model.rollouts.generate(requests);
-      expect(given.map(({ tokens }) => tokens)).toEqual(
-        (await learner.generate(requests)).map(({ tokens }) => tokens),
-      );
-      await end(servers[1]!);
-      await expect(model.rollouts.generate(requests)).rejects.toMatchObject({
-        code: "ERR_ROLLOUTS",
-        message: expect.stringMatching(/No inference server is left.*(ECONN|socket)/),
-      });
-      expect(lines.filter((line) => line.includes("is not used any more"))).toHaveLength(2);
-    });
-  },
-);
-
-test("calls that a server lacks are named, with what enables them", async () => {
-  const missing = (engine: Engine, call: string, message: RegExp) =>
-    scene(engine, [{ without: [call] }], async ({ start }) => {
-      const failed = start().then(({ model }) => model.rollouts.generate([request()]));
-      await expect(failed).rejects.toMatchObject({
-        code: "ERR_ROLLOUTS",
-        message: expect.stringMatching(message),
-      });
-    });
-  await missing("vllm", "/version", /no \/version. It is not a vLLM server/);
-  await missing("vllm", "/is_paused", /no \/is_paused. Start vLLM with VLLM_SERVER_DEV_MODE=1/);
-  await missing("vllm", "/collective_rpc", /no \/collective_rpc. Start vLLM with VLLM_SERVER_DEV_MODE=1/);
-  await missing("sglang", "/model_info", /no \/model_info. It is not an SGLang server/);
-  await missing(
-    "sglang",
-    "/update_weights_from_disk",
-    /no \/update_weights_from_disk. nlac needs a newer SGLang/,
-  );
-  // Releases before this call cannot name their weights: the client's own count remains.
-  await scene("vllm", [{ without: ["/update_weight_version"] }], async ({ learner, servers, start }) => {
-    const { model } = await start();
-    const [given] = await model.rollouts.generate([request()]);
-    expect(given!.tokens).toEqual((await learner.generate([request()]))[0]!.tokens);
-    expect(servers[0]!.calls.at(-1)!.body.return_weight_versions).toBeUndefined();
-  });
+test("an answer of other weights or that was aborted is refused, and the request repeated", async () => {
+  const answers = [
+    { ...answer, label: "v0" },
+    { ...answer, aborted: true },
+    { ...answer, label: "v1" },
+  ];
+  const { servers } = await opened(1, { generate: () => answers.shift()! });
+  await servers.install(version("v1"));
+  expect(await servers.generate(request(1), undefined)).toMatchObject({ label: "v1" });
+  expect(servers.refused).toBe(2);
 });
 
-test("answers of an unexpected form are refused", async () => {
-  const refused = (engine: Engine, alter: InferenceServerOptions["alter"], message: RegExp) =>
-    scene(engine, [{ alter: alter! }], async ({ start }) => {
-      const { model } = await start();
-      await expect(model.rollouts.generate([request()])).rejects.toMatchObject({
-        code: "ERR_ROLLOUTS",
-        message: expect.stringMatching(message),
-      });
-    });
-  await refused("vllm", (json) => delete json.choices[0].token_ids, /returns no token_ids/);
-  await refused(
-    "vllm",
-    (json) => json.choices[0].prompt_token_ids.pop(),
-    /did not read the prompt as it was sent/,
-  );
-  await refused("vllm", (json) => json.choices[0].logprobs.token_logprobs.pop(), /log probabilities for/);
-  await refused(
-    "vllm",
-    (json) => json.choices[0].token_ids.fill(100_000),
-    /outside the vocabulary of the learner's model/,
-  );
-  await refused("sglang", (json) => delete json.output_ids, /an answer of an unexpected form/);
-  await refused(
-    "sglang",
-    (json) => json.meta_info.output_token_logprobs[0].splice(1, 1, 3),
-    /of other tokens/,
-  );
+test("a server that cannot install weights is given up; without any, calls fail", async () => {
+  const install = (url: string, { label }: Weights): void => {
+    if (url === "a" || label === "v2") throw new Error("disk");
+  };
+  const { servers, log, warnings } = await opened(2, { install });
+  await servers.install(version("v1"));
+  expect(warnings).toEqual([
+    expect.stringMatching(/^rollouts: a is not used.*v1 was not installed: disk.*restart/),
+  ]);
+  const failed = {
+    code: "ERR_ROLLOUTS",
+    message: expect.stringMatching(/No inference server is left. a: .*b: /),
+  };
+  await expect(servers.install(version("v2"))).rejects.toMatchObject(failed);
+  await expect(servers.generate(request(1), undefined)).rejects.toMatchObject(failed);
+  await servers.close();
+  expect(log).toEqual(["a installs v1", "b installs v1", "b installs v2"]);
 });
 
-test("a paused vLLM server is not used", async () => {
-  const intercept: InferenceServerOptions["intercept"] = ({ path }) =>
-    path === "/is_paused" ? { json: { is_paused: true } } : undefined;
-  await scene("vllm", [{ intercept }], async ({ start }) => {
-    await expect(start()).rejects.toMatchObject({
-      code: "ERR_ROLLOUTS",
-      message: expect.stringContaining("paused"),
-    });
-  });
-});
-
-test.each(both)(
-  "an adapter of %s has a fresh name for each version, and the one before is unloaded",
-  async (engine) => {
-    await scene(
-      engine,
-      [{}],
-      async ({ servers, shared, start }) => {
-        const { model, close } = await start();
-        await model.rollouts.generate([request()]);
-        await train(model);
-        await model.rollouts.generate([request()]);
-        await close();
-        const { calls } = servers[0]!;
-        const changes = calls.filter((call) => call.path.includes("adapter"));
-        const names = changes.map(({ path, body }) => [
-          ...[path.split("/").at(-1), body.lora_name.replace(/nlac-\w+-/, "")],
-        ]);
-        expect(names).toEqual([
-          ["load_lora_adapter", "1"],
-          ["load_lora_adapter", "2"],
-          ["unload_lora_adapter", "1"],
-          ["unload_lora_adapter", "2"],
-        ]);
-        const bodies = calls.filter((call) => call.path === path[engine]).map(({ body }) => body);
-        expect(bodies.map((body) => (engine === "vllm" ? body.model : body.lora_path))).toEqual([
-          changes[0]!.body.lora_name,
-          changes[1]!.body.lora_name,
-        ]);
-        expect(servers[0]!.changes()).toEqual(changes.map((change) => change.path)); // nothing is paused
-        expect(readdirSync(shared)).toEqual([]);
-      },
-      { adapter: { rank: 2, alpha: 4 } },
-    );
-  },
-);
-
-test("a run removes the versions that another one left, and locks the directory", async () => {
-  await scene("vllm", [{}], async ({ servers, learner, shared, start }) => {
-    mkdirSync(join(shared, "version-000007.partial"), { recursive: true });
-    mkdirSync(join(shared, "version-000006"));
-    writeFileSync(join(shared, "version-000006", "model.safetensors"), "");
-    writeFileSync(join(shared, "notes.txt"), "");
-    await start();
-    expect(readdirSync(shared).sort()).toEqual(["nlac.lock", "notes.txt"]);
-    const config = { engine: "vllm" as const, urls: [servers[0]!.url], shared, every: 1 };
-    await expect(openRollouts(learner, config, { log: () => {} })).rejects.toMatchObject({
-      code: "ERR_ROLLOUTS",
-      message: expect.stringContaining("in use"),
-    });
-  });
-});
-
-test("grammars are refused, θ̄ is the learner's, and a signal ends a request", async () => {
-  const intercept: InferenceServerOptions["intercept"] = ({ path, body }) =>
-    path === "/v1/completions" && body.seed === 9 ? new Promise(() => {}) : undefined;
-  await scene("vllm", [{ intercept }], async ({ learner, servers, start }) => {
-    const { model } = await start();
-    const grammar = { type: "json" as const, schema: {} } as unknown as NonNullable<
-      GenerateRequest["grammar"]
-    >;
-    await expect(model.rollouts.generate([{ ...request(), grammar }])).rejects.toMatchObject({
-      code: "ERR_CONFIG",
-    });
-    const [own] = await model.rollouts.generate([{ ...request(), weights: "target" }]);
-    expect(own!.tokens).toEqual((await learner.generate([{ ...request(), weights: "target" }]))[0]!.tokens);
-    expect(servers[0]!.calls.some((call) => call.path === "/v1/completions")).toBe(false);
-    const signal = AbortSignal.timeout(300);
-    await expect(model.rollouts.generate([request(9)], { signal })).rejects.toMatchObject({
-      code: "ERR_ABORTED",
-    });
-  });
+test("a signal ends the repetitions", async () => {
+  const generate = (): Answer => {
+    throw new HttpFault("503", 503);
+  };
+  const { servers } = await opened(1, { generate });
+  await servers.install(version("v1"));
+  const failed = servers.generate(request(1), AbortSignal.timeout(50));
+  await expect(failed).rejects.toMatchObject({ code: "ERR_ABORTED" });
 });

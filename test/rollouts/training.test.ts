@@ -124,19 +124,6 @@ test("recipes whose episodes the servers cannot play are refused", () => {
     /ppo does not learn from another policy's episodes/,
   );
   refused(
-    { rollouts: { engine: "openai", urls, shared: "/mnt" } },
-    /no call that changes a server's weights/,
-  );
-  refused({ rollouts: { engine: "vllm", urls, shared: "mnt" } }, /an absolute path/);
-  refused(
-    { rollouts: { engine: "vllm", urls: ["127.0.0.1:80"], shared: "/mnt" } },
-    /http:\/\/ or https:\/\//,
-  );
-  refused(
-    { rollouts: { engine: "vllm", urls: [...urls, "http://127.0.0.1:8000/"], shared: "/mnt" } },
-    /named twice/,
-  );
-  refused(
     { config: { constrainActions: true }, rollouts: { engine: "sglang", urls, shared: "/mnt" } },
     /grammars of constrainActions/,
   );

@@ -3,7 +3,10 @@ import { describe, expect, it } from "vitest";
 import { type GuardOptions, guard, refuseCrossSite } from "../../lib/serve/guard.ts";
 import type { RequestError } from "../../lib/serve/protocol.ts";
 
-/** What a server with these options answers to a request with these headers: 200, or the error's code. */
+/**
+ * What a server with these options answers to a request with these headers: 200, or the error's
+ * code.
+ */
 async function answer(
   headers: Record<string, string>,
   options: Partial<GuardOptions> = {},

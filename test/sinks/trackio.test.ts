@@ -1,4 +1,7 @@
-/** With NLAC_REPORT_PYTHON, the Python of a virtual environment with trackio, a real server is started too. */
+/**
+ * With NLAC_REPORT_PYTHON, the Python of a virtual environment with trackio, a real server is
+ * started too.
+ */
 
 import { spawn } from "node:child_process";
 import { dirname, join } from "node:path";

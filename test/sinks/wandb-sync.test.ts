@@ -1,7 +1,8 @@
 /**
- * What wandb itself reads in a file that nlac wrote. With NLAC_REPORT_PYTHON, the Python of a virtual environment with
- * wandb, `wandb sync` uploads to a scripted server; NLAC_RECORD=1 then records the fixtures. Without, the file is
- * compared with the recorded one, which wandb 0.31.0 has read.
+ * What wandb itself reads in a file that nlac wrote. With NLAC_REPORT_PYTHON, the Python of a
+ * virtual environment with wandb, `wandb sync` uploads to a scripted server; NLAC_RECORD=1 then
+ * records the fixtures. Without, the file is compared with the recorded one, which wandb 0.31.0 has
+ * read.
  */
 
 import { execFile } from "node:child_process";

@@ -31,8 +31,6 @@ export interface InferenceServerOptions {
   /** Changes the reply to a generation. */
   // biome-ignore lint/suspicious/noExplicitAny: each test changes the fields that it is about
   alter?: (json: any) => void;
-  /** Calls that the server lacks. */
-  without?: readonly string[];
 }
 
 export interface InferenceServer {
@@ -57,14 +55,11 @@ export async function inferenceServer(options: InferenceServerOptions): Promise<
     const call = { path, body: text === "" ? undefined : JSON.parse(text) };
     calls.push(call);
     let reply: Reply;
-    if (options.without?.includes(path)) reply = { status: 404, json: { detail: "Not Found" } };
-    else {
-      try {
-        reply = (await options.intercept?.(call)) ?? (await api.answer(call, new URLSearchParams(query)));
-        if (generating.includes(path) && reply.status === undefined) options.alter?.(reply.json);
-      } catch (error) {
-        reply = { status: 500, json: { error: String(error) } };
-      }
+    try {
+      reply = (await options.intercept?.(call)) ?? (await api.answer(call, new URLSearchParams(query)));
+      if (generating.includes(path) && reply.status === undefined) options.alter?.(reply.json);
+    } catch (error) {
+      reply = { status: 500, json: { error: String(error) } };
     }
     response.writeHead(reply.status ?? 200, { "content-type": "application/json" });
     response.end(reply.json === undefined ? "" : JSON.stringify(reply.json));

@@ -1,4 +1,7 @@
-/** Reads a .wandb file: LevelDB's log format and the protocol buffers in it, written from their descriptions. */
+/**
+ * Reads a .wandb file: LevelDB's log format and the protocol buffers in it, written from their
+ * descriptions.
+ */
 
 import { crc32 } from "node:zlib";
 

@@ -1,4 +1,7 @@
-/** Tokenizers of characters with bytes as a last resort; scripts/fixtures/character_tokens.py made the answers. */
+/**
+ * Tokenizers of characters with bytes as a last resort; scripts/fixtures/character_tokens.py made
+ * the answers.
+ */
 
 import { createHash } from "node:crypto";
 import fc from "fast-check";

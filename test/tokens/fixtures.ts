@@ -1,4 +1,7 @@
-/** The tokenizers and recorded answers of test/fixtures/tokens; scripts/fixtures/tokens.py made them. */
+/**
+ * The tokenizers and recorded answers of test/fixtures/tokens; scripts/fixtures/tokens.py made
+ * them.
+ */
 
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
@@ -61,7 +64,10 @@ function makeTokenizer(name: TokenizerName): Tokenizer {
   });
 }
 
-/** The added tokens of Qwen3's vocabulary, in order of their ids; the last twelve are not control tokens. */
+/**
+ * The added tokens of Qwen3's vocabulary, in order of their ids; the last twelve are not control
+ * tokens.
+ */
 export const qwen3AddedTokens = [
   "<|endoftext|>",
   "<|im_start|>",

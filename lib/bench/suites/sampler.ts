@@ -8,7 +8,7 @@
  * updates.
  */
 
-import { PrioritizedSampler } from "../../replay/sampler.ts";
+import { PrioritizedSampler } from "../../ops/sampler.ts";
 import { randomBits, uniform } from "../inputs.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 

@@ -57,8 +57,8 @@ export interface Keys {
 let current: Keys = {};
 
 /**
- * Sets what the keys do on this screen. It holds as soon as the screen is drawn: an effect after the next
- * frame would lose a key that is pressed before.
+ * Sets what the keys do on this screen. It holds as soon as the screen is drawn: an effect after
+ * the next frame would lose a key that is pressed before.
  */
 export function useKeys(keys: Keys = {}): void {
   useLayoutEffect(() => {

@@ -25,6 +25,7 @@ export type McpSource =
   | { command: string; args?: string[]; env?: Record<string, string>; cwd?: string }
   | { url: string | URL; headers?: Record<string, string> };
 
+/** The tools of an MCP server. */
 export interface McpTools {
   tools: Tool[];
   /**

@@ -72,8 +72,10 @@ const carDealerOptions = z.strictObject({
   actionFormat: z.enum(["tool", "call"]).default("tool"),
 });
 
+/** Options of `environments.carDealer`. */
 export type CarDealerOptions = z.input<typeof carDealerOptions>;
 
+/** A task of Car Dealer. */
 export interface CarDealerTask {
   /** Name of the buyer. */
   buyer: string;

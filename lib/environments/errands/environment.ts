@@ -86,6 +86,7 @@ const errandsOptions = z
     `there are ${things.length} things, too few for the chain and its dead ends`,
   );
 
+/** Options of `environments.errands`. */
 export type ErrandsOptions = z.input<typeof errandsOptions>;
 
 function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> {
@@ -113,6 +114,7 @@ function makeAll({ composed, seed, ...shape }: Omit<z.output<typeof errandsOptio
 /** Composed kinds to train on; the others are held out. */
 const composedToTrain = 60;
 
+/** A task of Errands. */
 export interface ErrandsTask {
   /** The kind of errand. */
   kind: string;

@@ -86,8 +86,10 @@ const guessMyCityOptions = z
     "the scripted oracle knows the embedded cities alone; give a model as oracle",
   );
 
+/** Options of `environments.guessMyCity`. */
 export type GuessMyCityOptions = z.input<typeof guessMyCityOptions>;
 
+/** A task of Guess My City. */
 export interface GuessMyCityTask {
   city: string;
 }

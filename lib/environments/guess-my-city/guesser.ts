@@ -9,6 +9,7 @@ import type { ScriptedPolicy } from "../check.ts";
 import { type City, cities, questionAbout, type TopicName, topicNames, topicOf } from "./facts.ts";
 import { plain } from "./names.ts";
 
+/** Options of `cityGuesser`. */
 export interface CityGuesserOptions {
   /** Turns per game. Default 10. */
   turns?: number;

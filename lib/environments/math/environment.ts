@@ -24,6 +24,7 @@ import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
 import { type MathProblem, ownProblems } from "./problems.ts";
 
+/** Options of `environments.math`. */
 export interface MathOptions {
   /**
    * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file for both splits. A

@@ -8,16 +8,17 @@ import { judgeWithLibrary, waiting } from "./library.ts";
 export const maxWaiting = 4096;
 
 /**
- * Whether a prediction matches the gold answer.
+ * Whether a prediction matches the gold answer. Takes bounded time on any two strings.
  *
- * @param gold The right answer: bare, or a text whose last `\boxed{}` contains it.
- * @param prediction The whole answer; its last `\boxed{}` counts, or all of it if there is none.
+ * @param gold the right answer: bare, or a text whose last `\boxed{}` contains it
+ * @param prediction the whole answer; its last `\boxed{}` counts, or all of it if there is none
+ * @throws NlacError ERR_BUSY, and nothing else, if more than 4,096 pairs that need the thread are
+ *   queued: await some of them first
  *
- * Takes bounded time on any two strings. Throws only ERR_BUSY, if more than 4096 pairs that need
- * the thread are queued: await some of them first. Compares in this order: the texts without
- * layout; exact fractions; sets, tuples, intervals, matrices, equations and inequalities by their
- * parts; everything else by its values, in a separate thread with a timeout of one second, after
- * which the result is false. See docs/environments/math.md.
+ * Compares in this order: the texts without layout; exact fractions; sets, tuples, intervals,
+ * matrices, equations and inequalities by their parts; everything else by its values, in a separate
+ * thread with a timeout of one second, after which the result is false. See
+ * docs/environments/math.md.
  */
 export async function gradeMath(gold: string, prediction: string): Promise<boolean> {
   const verdict = judge(gold, prediction);

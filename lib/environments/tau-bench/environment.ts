@@ -54,6 +54,7 @@ const optionsSchema = z.strictObject({
   actionFormat: z.enum(["tool", "call"]).default("tool"),
 });
 
+/** Options of `environments.tauBench`. */
 export type TauBenchOptions = z.input<typeof optionsSchema>;
 
 /** The agent's way to speak in the format "tool"; named as in the benchmark. */

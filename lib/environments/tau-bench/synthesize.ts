@@ -25,6 +25,7 @@ import { type Fault, scenarioFault } from "./scenario-check.ts";
 import { type Customer, readShop, type Shop } from "./shop.ts";
 import { type Call, callsOf, drawWishes, openOrders } from "./wishes.ts";
 
+/** Options of `synthesizeRetail`. */
 export interface SynthesizeRetailOptions {
   /**
    * The directory of tau-bench's data, with the domain in `retail`. Default `$NLAC_DATA/tau-bench`.
@@ -83,6 +84,7 @@ type Rejection = "does not fit the records" | "is a duplicate" | Fault;
 
 type Tally = { drawn: number; rejected: Record<Rejection, number> };
 
+/** Result of `synthesizeRetail`. */
 export interface RetailSynthesis {
   train: TauBenchTaskRecord[];
   test: TauBenchTaskRecord[];

@@ -12,6 +12,7 @@ export interface TauBenchCall {
   arguments: string;
 }
 
+/** A task of tau-bench. */
 export interface TauBenchTask {
   /** Unique among the domain's tasks, for example "test-12". */
   id: string;

@@ -24,6 +24,7 @@ import { type ChatService, withoutThinking } from "../../services/chat-service.t
 import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Conversation, stopWord, type User } from "./user.ts";
 
+/** A user that a chat model plays. */
 export interface SimulatedUserOptions {
   /** Plays the customer, and the supervisor of `verify` and `reflection`. */
   service: ServiceSource;

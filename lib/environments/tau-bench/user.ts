@@ -9,6 +9,7 @@ import type { TauBenchTask } from "./tasks.ts";
 /** Said by a customer who is done; the episode then ends. */
 export const stopWord = "###STOP###";
 
+/** How a conversation starts. */
 export interface ConversationOptions {
   /** Determines every random choice of the conversation. */
   seed: number;

@@ -40,10 +40,12 @@ import {
   tidy,
 } from "./words.ts";
 
+/** A task of 20 Questions. */
 export interface TwentyQuestionsTask {
   word: string;
 }
 
+/** Options of `environments.twentyQuestions`. */
 export interface TwentyQuestionsOptions {
   /**
    * The oracle. "scripted" (default): the embedded table, free and deterministic. "recorded": other

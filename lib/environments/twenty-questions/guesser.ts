@@ -12,6 +12,7 @@ import { Names } from "./names.ts";
 import { namedPhrase, readQuestion } from "./questions.ts";
 import { type HiddenObject, objectNamed, table } from "./table.ts";
 
+/** Options of `scriptedGuesser`. */
 export interface GuesserOptions {
   /** Possible words. Default: all of the table. */
   words?: readonly string[];

@@ -11,6 +11,7 @@ import type { Names } from "./names.ts";
 import { answerFrom, guessedPhrase, maxQuestionLength, namedPhrase, readQuestion } from "./questions.ts";
 import { byName, objectNamed } from "./table.ts";
 
+/** The reply to a question. */
 export interface OracleReply {
   /** "invalid": the text is not a yes/no question. */
   verdict: "yes" | "no" | "unknown" | "found" | "invalid";
@@ -18,6 +19,7 @@ export interface OracleReply {
   info: Record<string, unknown>;
 }
 
+/** What answers the questions of 20 Questions. */
 export interface Oracle {
   /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
   answer(hidden: string, question: string, options: StartOptions): Promise<OracleReply>;

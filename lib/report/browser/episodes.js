@@ -10,7 +10,8 @@
  * }} Turn
  * @typedef {{
  *   id: number, task: string, seed: number, outcome: string, result: string, reward: number,
- *   fault?: { code: string, message: string }, opening: [role: string, text: number][], turns: Turn[],
+ *   fault?: { code: string, message: string },
+ *   opening: [role: string, text: number][], turns: Turn[],
  * }} Episode
  * @typedef {{ episode: Episode, element: HTMLDetailsElement, contents?: string }} Row
  */
@@ -149,7 +150,10 @@ const rows = episodes.map((episode) => {
   return row;
 });
 
-/** All text of an episode in lower case; cached, because every keystroke searches it. @param {Row} row */
+/**
+ * All text of an episode in lower case; cached, because every keystroke searches it.
+ * @param {Row} row
+ */
 function contents(row) {
   const { episode } = row;
   row.contents ??= [
@@ -163,7 +167,11 @@ function contents(row) {
   return row.contents;
 }
 
-/** The property that a select element is named after. @param {Episode} episode @param {string} id */
+/**
+ * The property that a select element is named after.
+ * @param {Episode} episode
+ * @param {string} id
+ */
 function facet(episode, id) {
   return String(episode[/** @type {"result" | "outcome" | "task"} */ (id)]);
 }

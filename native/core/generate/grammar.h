@@ -2,7 +2,7 @@
 // (third_party/), which only grammar.cc includes. No torch.
 //
 // A grammar is given as JSON, one object of one key:
-//   {"jsonSchema": text of a schema}   a value of the schema, on one line, keys in the schema's order
+//   {"jsonSchema": text of a schema}   a value of the schema on one line, keys in the schema's order
 //   {"json": true}                     any JSON object, on one line
 //   {"regex": text}                    a full match of a regular expression in JavaScript's syntax
 //   {"ebnf": text}                     the rule `root` in xgrammar's EBNF (similar to GBNF)

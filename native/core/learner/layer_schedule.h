@@ -32,8 +32,8 @@ struct RoundOptions {
   bool backward = false;  // and ends with a backward pass and the exchange of gradients
 };
 
-// The steps of one micro-batch. A layer is gathered one use ahead if its buffer is free then, and not
-// again if its buffer still holds it.
+// The steps of one micro-batch. A layer is gathered one use ahead if its buffer is free then, and
+// not again if its buffer still holds it.
 std::vector<LayerStep> round_of(const RoundOptions& options);
 
 }  // namespace nlac

@@ -26,8 +26,8 @@ struct Learner::Shards {
 
   ShardLayout layout;
   int stage;  // LearnerOptions::sharding
-  // In the learner's type, to compute with: whole units, at stage 3 this rank's parts of the layers.
-  // θ̄'s are empty until it exists. The reference's are used at stage 3 only.
+  // In the learner's type, to compute with: whole units, at stage 3 this rank's parts of the
+  // layers. θ̄'s are empty until it exists. The reference's are used at stage 3 only.
   Units online = {}, target = {}, reference = {};
   // This rank's parts, float32. In float32 they are, or are views of, the units above.
   Units master = {}, target_master = {};

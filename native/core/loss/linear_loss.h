@@ -1,7 +1,7 @@
 // Token losses with the vocabulary matrix fused in: logits exist only a chunk of rows at a time
 // (plan.h).
 //
-//   token KL         a divergence of the student's distribution from the teacher's, both heads fused
+//   token KL         a divergence of the student's distribution from the teacher's; fuses both heads
 //   token NLL        -log q(target), with z-loss and entropy
 //   token log probs  log q(target), with its gradient given from outside
 //   token surrogate  the clipped surrogate of PPO on targets, with GRPO's estimate of a KL

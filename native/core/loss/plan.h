@@ -1,13 +1,14 @@
 // Splits the rows of a token loss so that tensors of the logits' size stay within a number of
 // bytes. Pure arithmetic. There are two modes:
 //
-//   in place  A chunk of rows at a time; the gradient, of the logits' own type, overwrites the student's
-//             logits, and the backward products follow at once.
-//   packed    The gradient is bf16, half a row of float32 logits. All memory is one array of half rows: the
-//             gradients of earlier chunks at the front, the chunk's logits at the back. Rows whose logits have
-//             become gradients free memory for the next gradients, so that the backward products can process
-//             a group of several chunks at once. Each product adds to the whole gradient of the head, and on
-//             a GPU reading and writing that takes as long as the product with about 700 rows.
+//   in place  A chunk of rows at a time; the gradient, of the logits' own type, overwrites the
+//             student's logits, and the backward products follow at once.
+//   packed    The gradient is bf16, half a row of float32 logits. All memory is one array of half
+//             rows: the gradients of earlier chunks at the front, the chunk's logits at the back.
+//             Rows whose logits have become gradients free memory for the next gradients, so that
+//             the backward products can process a group of several chunks at once. Each product
+//             adds to the whole gradient of the head, and on a GPU reading and writing that takes
+//             as long as the product with about 700 rows.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 // h, so that V is exactly the soft value α·log Σ_a exp(Q / α). With π = softmax(head · h), and a
 // bar for what θ̄ predicts:
 //
-//   target   y = r + γ·V̄(s'),  V̄(s) = Σ_a π(a|s)·(min(Q̄1, Q̄2) - α·log π(a|s));  y = r at the last action
+//   target   y = r + γ·V̄(s'),  V̄(s) = Σ_a π(a|s)·(min(Q̄1, Q̄2) - α·log π(a|s));
+//            y = r at the last action
 //   q        ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²              of the generated token
 //   policy   KL(π ‖ softmax(min(Q1, Q2) / α))                   nats
 //

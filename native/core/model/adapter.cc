@@ -32,8 +32,8 @@ bool targeted(const std::string& parameter_name, const std::vector<std::string>&
   });
 }
 
-// The adapter of a matrix [rows, in] or of a stack [matrices, rows, in], uninitialised, for those of
-// its projections that are targets.
+// The adapter of a matrix [rows, in] or of a stack [matrices, rows, in], uninitialised, for those
+// of its projections that are targets.
 Adapter allocate(const Parameter& matrix, const AdapterOptions& options) {
   Adapter adapter;
   int64_t row = 0, begin = 0;

@@ -62,8 +62,8 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Scaled scores of queries [kv_heads, group, count, head_dim] with keys [kv_heads, seen, head_dim],
-// whose last `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a query
-// does not see a key.
+// whose last `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a
+// query does not see a key.
 at::Tensor block_scores(const at::Tensor& queries, const at::Tensor& keys, const Sight& sight) {
   const int64_t count = queries.size(2), seen = keys.size(1);
   at::Tensor scores =
@@ -82,8 +82,8 @@ struct Span {
   int64_t first_key, first_query, end;  // in the packed stream
   int64_t own;                          // the first query in its sequence
 };
-// Without a window, whole sequences. With one, stretches of it, so that work grows with the window and
-// not with the length.
+// Without a window, whole sequences. With one, stretches of it, so that work grows with the window
+// and not with the length.
 std::vector<Span> spans_of(const std::vector<int64_t>& lengths, int64_t window) {
   constexpr int64_t least = 256;  // minimum queries for which packing the keys pays off
   std::vector<Span> spans;

@@ -1,6 +1,6 @@
 // The attention mixer: projections, norms of queries and keys, rotary positions, causal attention
-// (attention.h), over all tokens or a window, and the output's projection. Its inference state is the
-// keys and values in a KvStore. Thread rule: the learner's thread.
+// (attention.h), over all tokens or a window, and the output's projection. Its inference state is
+// the keys and values in a KvStore. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -47,8 +47,8 @@ at::Tensor attention_backward(const AttentionWeights& weights, const ModelConfig
                               const LayerKind& kind, const PackedPass& pass, const at::Tensor& x,
                               const AttentionTape& tape, const at::Tensor& grad, AttentionWeights& into);
 
-// The output's projection is added to `sum` [tokens, hidden] f32. Keys and values are written to the
-// blocks of `layer`.
+// The output's projection is added to `sum` [tokens, hidden] f32. Keys and values are written to
+// the blocks of `layer`.
 void attention_infer(const AttentionWeights& weights, const ModelConfig& config, const LayerKind& kind,
                      InferencePass& pass, int64_t layer, const at::Tensor& x, const at::Tensor& sum);
 

@@ -101,8 +101,8 @@ struct ModelConfig {
   static ModelConfig from_json(const std::string& config_json);
   static ModelConfig from_gguf(const GgufMetadata& metadata, bool has_output_tensor);
 
-  // config.json that transformers loads; dtype is "float32" or "bfloat16". Throws ERR_MODEL_FORMAT if
-  // the family's config.json cannot express the configuration.
+  // config.json that transformers loads; dtype is "float32" or "bfloat16". Throws ERR_MODEL_FORMAT
+  // if the family's config.json cannot express the configuration.
   std::string to_json(const std::string& dtype) const;
 
   bool operator==(const ModelConfig&) const = default;

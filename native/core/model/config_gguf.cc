@@ -82,7 +82,8 @@ class GgufReader {
                  "; only ", expected, " is supported");
   }
 
-  // Which layers have a window: a list with an entry for each layer, or every layer but each period-th.
+  // Which layers have a window: a list with an entry for each layer, or every layer but each
+  // period-th.
   std::vector<bool> windowed_layers(int64_t layers, int64_t period) const {
     const std::string key = full("attention.sliding_window_pattern");
     const GgufValue* value = find(key);
@@ -119,7 +120,8 @@ class GgufReader {
   static double shortest(double number) {
     const auto narrow = static_cast<float>(number);
     if (static_cast<double>(narrow) != number) return number;
-    // Streams, because std::to_chars and std::from_chars for floating point need macOS 13.3 and LLVM 20.
+    // Streams, because std::to_chars and std::from_chars for floating point need macOS 13.3 and
+    // LLVM 20.
     for (int digits = 1; digits <= std::numeric_limits<float>::max_digits10; ++digits) {
       std::stringstream decimal;
       decimal.imbue(std::locale::classic());

@@ -55,8 +55,8 @@ const char* activation_name(Activation activation) {
 
 }  // namespace
 
-// The text model's object of a configuration of text and images, with what only the outer object has.
-// It is named by its model_type.
+// The text model's object of a configuration of text and images, with what only the outer object
+// has. It is named by its model_type.
 static Json text_part(Json json) {
   const auto found = json.find("text_config");
   if (found == json.end() || found->is_null()) return json;

@@ -40,14 +40,15 @@ class Section {
 void read_rope(const Section& root, const Section& rope, const ModelConfig& config, RopeConfig& into);
 // Reads the scheme that all layers share, from rope_parameters or from its older keys.
 void read_shared_rope(const Section& root, ModelConfig& config);
-// Reads two schemes: config.rope of full attention, config.local_rope of layers with a window. They are
-// rope_parameters.full_attention and .sliding_attention, or in older files rope_theta and rope_scaling,
-// and `local_theta_key` (null: rope_theta).
+// Reads two schemes: config.rope of full attention, config.local_rope of layers with a window. They
+// are rope_parameters.full_attention and .sliding_attention, or in older files rope_theta and
+// rope_scaling, and `local_theta_key` (null: rope_theta).
 void read_two_ropes(const Section& root, ModelConfig& config, const char* local_theta_key);
-// Sets layer_kinds from layer_types, or if that is missing, to windows of `window` tokens in all layers
-// but every `pattern`-th. Layers with a window have the local scheme if there is one.
+// Sets layer_kinds from layer_types, or if that is missing, to windows of `window` tokens in all
+// layers but every `pattern`-th. Layers with a window have the local scheme if there is one.
 void read_layer_types(const Section& root, ModelConfig& config, int64_t window, int64_t pattern);
-// The scores' window, for families in which null means none and a missing key `otherwise` (0: none).
+// The scores' window, for families in which null means none and a missing key `otherwise` (0:
+// none).
 int64_t read_window(const Section& root, int64_t otherwise);
 // Requires that no layer has a sliding window.
 void refuse_sliding_window(const Section& root);
@@ -58,8 +59,8 @@ void read_attention_bias(const Section& root, ModelConfig& config);
 
 // The object that read_rope reads, without theta.
 nlohmann::ordered_json rope_json(const RopeConfig& rope);
-// Writes the shared scheme in both spellings, so that transformers of before and after 5 read the same
-// model.
+// Writes the shared scheme in both spellings, so that transformers of before and after 5 read the
+// same model.
 void write_shared_rope(const ModelConfig& config, nlohmann::ordered_json& json);
 // Write what the readers of the same names read.
 void write_two_ropes(const ModelConfig& config, nlohmann::ordered_json& json, const char* local_theta_key);

@@ -1,6 +1,6 @@
-// The decoder: forward with a KV cache for inference, forward and backward for training. It embeds ids,
-// runs the layers (layer.h) and normalises. Sequences are packed into one [tokens, hidden] stream
-// without padding; mixers run per sequence.
+// The decoder: forward with a KV cache for inference, forward and backward for training. It embeds
+// ids, runs the layers (layer.h) and normalises. Sequences are packed into one [tokens, hidden]
+// stream without padding; mixers run per sequence.
 //
 // No autograd: backward is written by hand, so that weight gradients accumulate in float32 over any
 // number of micro-batches and a layer can be recomputed from its input. Thread rule: the learner's
@@ -64,8 +64,8 @@ class Decoder {
   // mixture of experts, whose gradients are added too.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
                 Weights& gradients, const BeforeLayer& before_layer = {}, double balance = 0);
-  // The load-balance loss over the tape's tokens (experts_part.h), without the coefficient; 0 for a model
-  // without experts.
+  // The load-balance loss over the tape's tokens (experts_part.h), without the coefficient; 0 for a
+  // model without experts.
   static double balance_loss(const Tape& tape);
 
  private:

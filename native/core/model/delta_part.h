@@ -1,5 +1,5 @@
-// The gated delta net mixer (gated_delta.h) with its projections. Its inference state is a slot of a
-// StateStore. Thread rule: the learner's thread.
+// The gated delta net mixer (gated_delta.h) with its projections. Its inference state is a slot of
+// a StateStore. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>

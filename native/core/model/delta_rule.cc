@@ -8,7 +8,8 @@ namespace {
 
 int64_t chunk_count(int64_t length) { return (length + kDeltaChunk - 1) / kDeltaChunk; }
 
-// One sequence cut into chunks: [chunks, heads, size, …]. Zeros after its last token change nothing.
+// One sequence cut into chunks: [chunks, heads, size, …]. Zeros after its last token change
+// nothing.
 struct Layout {
   int64_t start, length, chunks, size;
 

@@ -2,9 +2,9 @@
 // state S [key_dim, value_dim], which begins at zero:
 //   S_t = e^{g_t} (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ,  o_t = S_tᵀ q_t
 // Within a chunk the tokens' changes of S are the solution of a triangular system (the WY
-// representation, "Parallelizing Linear Transformers with the Delta Rule", section 3.2), so that all
-// work is products of matrices. Computes in the inputs' type, float32 or float64. Memory is linear
-// in the length. No autograd. Thread rule: the learner's thread.
+// representation, "Parallelizing Linear Transformers with the Delta Rule", section 3.2), so that
+// all work is products of matrices. Computes in the inputs' type, float32 or float64. Memory is
+// linear in the length. No autograd. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -27,9 +27,9 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& n
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                              const Norm& norm, at::Tensor grad_weight, const at::Tensor& residual);
 
-// Rotates, in place, the first dimensions of each head of x [tokens, heads, head_dim] (last dimension
-// contiguous), as many as `rope` has, by its token's position, `positions` [tokens] i64. Dimension i
-// pairs with i + dimensions / 2. `inverse` applies the transpose (backward).
+// Rotates, in place, the first dimensions of each head of x [tokens, heads, head_dim] (last
+// dimension contiguous), as many as `rope` has, by its token's position, `positions` [tokens] i64.
+// Dimension i pairs with i + dimensions / 2. `inverse` applies the transpose (backward).
 void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool inverse);
 
 // x · sigmoid(gate), both [tokens, heads, n]; heads of the gate may be strided. Rounded once.

@@ -19,8 +19,8 @@ void for_each_expert(const GroupedRows& groups, const Body& body) {
   }
 }
 
-// x [rows, in], ordered by expert → [rows, out], each row times its expert's matrix of stack [experts, out,
-// in] and adapter.
+// x [rows, in], ordered by expert → [rows, out], each row times its expert's matrix of stack
+// [experts, out, in] and adapter.
 at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const Adapter& adapter,
                            const GroupedRows& groups) {
   const at::Tensor y = at::empty({x.size(0), stack.size(1)}, x.options());
@@ -30,8 +30,8 @@ at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const A
   return y;
 }
 
-// Returns the gradient at x, and adds those at the stack and its adapters to `into` and `into_adapter`
-// (undefined: not computed).
+// Returns the gradient at x, and adds those at the stack and its adapters to `into` and
+// `into_adapter` (undefined: not computed).
 at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& stack,
                             const Adapter& adapter, const GroupedRows& groups, const at::Tensor& into,
                             const Adapter& into_adapter) {
@@ -45,8 +45,9 @@ at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const a
   return at_x;
 }
 
-// The sigmoid of each value, float32 or f64. On a CPU its bits do not depend on how many values there are;
-// those of at::sigmoid do, because it computes the last few in another way than whole vectors.
+// The sigmoid of each value, float32 or f64. On a CPU its bits do not depend on how many values
+// there are; those of at::sigmoid do, because it computes the last few in another way than whole
+// vectors.
 at::Tensor share_of(const at::Tensor& logits) {
   if (!logits.is_cpu()) return at::sigmoid(logits);
   at::Tensor share = at::empty_like(logits);

@@ -1,7 +1,7 @@
-// The mixture of experts, a feed-forward part: a router chooses k experts for each token, and the token's
-// output is the weighted sum of theirs, down(silu(gate x) · up x). The products run once per expert, over
-// the rows of all tokens that chose it. A shared expert's output, times sigmoid(shared_gate x), is added
-// for every token. Thread rule: the learner's thread.
+// The mixture of experts, a feed-forward part: a router chooses k experts for each token, and the
+// token's output is the weighted sum of theirs, down(silu(gate x) · up x). The products run once
+// per expert, over the rows of all tokens that chose it. A shared expert's output, times
+// sigmoid(shared_gate x), is added for every token. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,8 +28,8 @@ struct ExpertsWeights {
   std::vector<AdaptedMatrix> adapted();
 };
 
-// The parameters of `config`'s experts, in the order of tensors(). The router and the shared expert's gate
-// cannot be adapted.
+// The parameters of `config`'s experts, in the order of tensors(). The router and the shared
+// expert's gate cannot be adapted.
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights);
 
 // What backward needs.
@@ -51,9 +51,9 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
 void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, InferencePass& pass,
                    const at::Tensor& x, const at::Tensor& sum);
 
-// What the load-balance loss of transformers needs of the routers of all layers and tokens. With f_e the
-// choices of expert e per router's row and P_e its mean probability, the loss is experts · Σ_e f_e P_e.
-// The choices are constants.
+// What the load-balance loss of transformers needs of the routers of all layers and tokens. With
+// f_e the choices of expert e per router's row and P_e its mean probability, the loss is experts ·
+// Σ_e f_e P_e. The choices are constants.
 struct RouterLoad {
   at::Tensor choices, probabilities;  // [experts], sums over rows; float32 (f64 for f64)
   int64_t rows = 0;                   // tokens of all routers

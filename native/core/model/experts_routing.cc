@@ -26,7 +26,8 @@ void route_row(const Real* logits, const ExpertsShape& shape, std::vector<int64_
   for (int64_t e = 0; e < experts; ++e)
     probabilities[e] = static_cast<Real>(std::exp(static_cast<double>(logits[e]) - most) / total);
   std::iota(order.begin(), order.end(), 0);
-  // By logit: probabilities of distinct logits can round to the same number. NaN would break the order.
+  // By logit: probabilities of distinct logits can round to the same number. NaN would break the
+  // order.
   const auto before = [&](int64_t a, int64_t b) {
     const Real x = std::isnan(logits[a]) ? -INFINITY : logits[a];
     const Real y = std::isnan(logits[b]) ? -INFINITY : logits[b];

@@ -1,5 +1,5 @@
-// The router of a mixture of experts: which experts a token uses and with which weight, and the order
-// in which the products run. Thread rule: the learner's thread.
+// The router of a mixture of experts: which experts a token uses and with which weight, and the
+// order in which the products run. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,13 +21,13 @@ struct Routing {
 // tokens, to the last bit.
 Routing route(const at::Tensor& logits, const ExpertsShape& shape);
 
-// Given the gradient at `weights`, returns that at the logits. `at_probabilities` [experts] is added to
-// each token's gradient at its probabilities (undefined: none).
+// Given the gradient at `weights`, returns that at the logits. `at_probabilities` [experts] is
+// added to each token's gradient at its probabilities (undefined: none).
 at::Tensor route_backward(const at::Tensor& at_weights, const Routing& routing, const ExpertsShape& shape,
                           const at::Tensor& at_probabilities);
 
-// The pairs of a token and one of its experts, ordered by expert, so that each expert's rows lie together.
-// Within an expert tokens keep their order.
+// The pairs of a token and one of its experts, ordered by expert, so that each expert's rows lie
+// together. Within an expert tokens keep their order.
 struct GroupedRows {
   std::vector<int64_t> begin;  // [experts + 1], the first row of each expert
   at::Tensor tokens;           // [tokens * k] i64, the token of each row
@@ -36,9 +36,9 @@ struct GroupedRows {
 GroupedRows group_by_expert(const at::Tensor& chosen, int64_t experts);
 
 // values [tokens * k, n] → [tokens, n]: the sum over a token's rows in the order of `chosen`, times
-// `weights` [tokens, k] (undefined: 1), summed in float32 (f64 for f64). `sum` [tokens, n] is added to it,
-// or to zero if it is undefined; the result has the type of `sum` or of `values`. On a CPU a token's sum
-// does not depend on the other tokens, to the last bit.
+// `weights` [tokens, k] (undefined: 1), summed in float32 (f64 for f64). `sum` [tokens, n] is added
+// to it, or to zero if it is undefined; the result has the type of `sum` or of `values`. On a CPU a
+// token's sum does not depend on the other tokens, to the last bit.
 at::Tensor combine(const at::Tensor& values, const GroupedRows& groups, const at::Tensor& weights,
                    const at::Tensor& sum);
 

@@ -60,7 +60,8 @@ struct Places {
 };
 
 // A stack's adapter as peft has it: A [matrices * r, in], B [out, r * matrices] with the matrices
-// innermost, where r is the sum of the parts' ranks and each part has its own columns and rows of B.
+// innermost, where r is the sum of the parts' ranks and each part has its own columns and rows of
+// B.
 at::Tensor stacked_a(const Adapter& adapter) { return adapter.a.flatten(0, 1); }
 at::Tensor stacked_b(const Adapter& adapter, int64_t out) {
   const int64_t rank = adapter.rank(), matrices = adapter.b.size(0);
@@ -92,8 +93,8 @@ NamedTensors stacks(const ModelConfig& config, const Weights& adapters) {
   return tensors;
 }
 
-// Whether peft takes each expert's matrices. It stacks them for Qwen3-MoE, but then reads no adapter
-// of layers without experts, and all three projections must be there.
+// Whether peft takes each expert's matrices. It stacks them for Qwen3-MoE, but then reads no
+// adapter of layers without experts, and all three projections must be there.
 bool by_expert(const ModelConfig& config, const Places& places) {
   return config.family == Family::qwen3_moe && places.experts.size() == 3 && places.dense.empty();
 }

@@ -22,7 +22,8 @@ struct FeedForwardWeights {
   std::vector<AdaptedMatrix> adapted() { return {{&gate_up, &gate_up_adapter}, {&down, &down_adapter}}; }
 };
 
-// The parameters of a feed-forward part `width` wide, in the order of tensors(). `prefix` opens the names.
+// The parameters of a feed-forward part `width` wide, in the order of tensors(). `prefix` opens the
+// names.
 std::vector<Parameter> feed_forward_parameters(const ModelConfig& config, FeedForwardWeights& weights,
                                                const std::string& prefix, int64_t width);
 

@@ -10,9 +10,9 @@
 namespace nlac {
 namespace {
 
-// Rows of a rotary projection of `heads` heads. For runtimes that rotate neighbours the converter interleaves
-// the two halves of each head, (half, pair) → (pair, half); HF's rotary embedding pairs value i with value
-// i + head_dim / 2.
+// Rows of a rotary projection of `heads` heads. For runtimes that rotate neighbours the converter
+// interleaves the two halves of each head, (half, pair) → (pair, half); HF's rotary embedding pairs
+// value i with value i + head_dim / 2.
 std::vector<int64_t> interleaved(int64_t heads, int64_t head_dim) {
   std::vector<int64_t> order;
   const int64_t half = head_dim / 2;
@@ -23,8 +23,9 @@ std::vector<int64_t> interleaved(int64_t heads, int64_t head_dim) {
   return order;
 }
 
-// The value heads of a gated delta net, `width` places each, after `first` others. HF has the heads that share
-// a key head together; the converter has the first of every key head, then the second of every key head, …
+// The value heads of a gated delta net, `width` places each, after `first` others. HF has the heads
+// that share a key head together; the converter has the first of every key head, then the second of
+// every key head, …
 std::vector<int64_t> tiled(const GatedDeltaShape& shape, int64_t width, int64_t first) {
   std::vector<int64_t> order;
   for (int64_t i = 0; i < first; ++i) order.push_back(i);

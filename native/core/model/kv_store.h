@@ -1,6 +1,6 @@
-// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all attention layers of
-// these tokens. A text's cache is a list of block numbers (BlockTable). core/generate/block_pool.h
-// manages ownership. Thread rule: the learner's thread.
+// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all attention layers
+// of these tokens. A text's cache is a list of block numbers (BlockTable).
+// core/generate/block_pool.h manages ownership. Thread rule: the learner's thread.
 //
 // Recurrent layers take no room in blocks. Their states are as large as the keys and values of a
 // thousand tokens; they are stored in slots of states(), and not for every block.

@@ -14,8 +14,8 @@ at::Tensor before(const BranchNorms& norms, const ModelConfig& config, const at:
   return norms.before.defined() ? rms_norm(x, norms.before, config) : x.to(type);
 }
 
-// One branch. `part` takes the normed input and a residual (undefined: none) that it adds. `output` is
-// set to the part's output if a norm follows.
+// One branch. `part` takes the normed input and a residual (undefined: none) that it adds. `output`
+// is set to the part's output if a norm follows.
 template <typename Part>
 at::Tensor branch_forward(const BranchNorms& norms, const ModelConfig& config, const at::Tensor& x,
                           at::Tensor& output, const Part& part) {

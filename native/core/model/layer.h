@@ -1,6 +1,6 @@
 // One layer: two residual branches, x + after(part(before(x))), the mixer's and the feed-forward
-// part's. LayerKind says which parts; norms that the family lacks are undefined and left out. Thread
-// rule: the learner's thread.
+// part's. LayerKind says which parts; norms that the family lacks are undefined and left out.
+// Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -64,7 +64,8 @@ at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, c
 at::Tensor layer_backward(const LayerWeights& layer, const ModelConfig& config, const LayerKind& kind,
                           const PackedPass& pass, const LayerTape& tape, const at::Tensor& grad,
                           LayerWeights& into);
-// Inference: x [tokens, hidden] f32 (f64 for f64) becomes the layer's output. `index` is the layer's.
+// Inference: x [tokens, hidden] f32 (f64 for f64) becomes the layer's output. `index` is the
+// layer's.
 void layer_infer(const LayerWeights& layer, const ModelConfig& config, int64_t index, InferencePass& pass,
                  const at::Tensor& x);
 

@@ -49,8 +49,8 @@ class PackedMatrix {
   at::Tensor scales_;  // f32, of int8 panels; undefined: they are of the weight's type
 };
 
-// The packed matrices of a decoder, made on first use and kept until they are forgotten. Thread rule:
-// the learner's thread.
+// The packed matrices of a decoder, made on first use and kept until they are forgotten. Thread
+// rule: the learner's thread.
 class PackedMatrices {
  public:
   explicit PackedMatrices(bool int8) : int8_(int8) {}

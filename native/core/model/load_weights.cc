@@ -144,8 +144,8 @@ void split_stack(const TensorEntry& entry, const Source& source, int64_t count, 
                      bytes});
 }
 
-// Splits stacks of experts' matrices, mlp.experts.gate_up_proj [experts, 2 n, hidden] and .down_proj
-// [experts, hidden, n], which transformers 5 can write. The entries live in `split`.
+// Splits stacks of experts' matrices, mlp.experts.gate_up_proj [experts, 2 n, hidden] and
+// .down_proj [experts, hidden, n], which transformers 5 can write. The entries live in `split`.
 void split_experts(const std::vector<SafetensorsFile>& files, const Source& source, int64_t count,
                    std::list<TensorEntry>& split) {
   for (const SafetensorsFile& file : files)
@@ -244,8 +244,8 @@ std::string nested_name(Nesting nesting, const std::string& name) {
     return "model.language_model." + name.substr(6);
   return name;
 }
-// Whether a file's tensor is of another part of the model, like its vision tower or the layers that predict
-// further tokens.
+// Whether a file's tensor is of another part of the model, like its vision tower or the layers that
+// predict further tokens.
 bool of_another_part(Nesting nesting, std::string_view name) {
   if (name.starts_with("mtp.")) return true;
   if (nesting == Nesting::outer) return !name.starts_with("language_model.");
@@ -317,8 +317,8 @@ void split_gguf_experts(const GgufFile& file, Source& source, int64_t count, std
   for (const TensorEntry& entry : split) source.add(entry);
 }
 
-// Restores dimensions of size 1 that files lack: of a convolution [channels, 1, kernel] and of a shared
-// expert's gate [1, hidden]. The entries live in `restored`.
+// Restores dimensions of size 1 that files lack: of a convolution [channels, 1, kernel] and of a
+// shared expert's gate [1, hidden]. The entries live in `restored`.
 void restore_dimensions(const GgufFile& file, Source& source, std::list<TensorEntry>& restored) {
   for (const TensorEntry& entry : file.tensors) {
     const bool convolution = entry.name.ends_with(".ssm_conv1d.weight") && entry.shape.size() == 2;
@@ -331,7 +331,8 @@ void restore_dimensions(const GgufFile& file, Source& source, std::list<TensorEn
   }
 }
 
-// Drops the blocks behind the model's layers, which predict further tokens. Returns the number of tensors.
+// Drops the blocks behind the model's layers, which predict further tokens. Returns the number of
+// tensors.
 int64_t drop_further_blocks(const GgufFile& file, Source& source, int64_t layers) {
   int64_t dropped = 0;
   for (const TensorEntry& entry : file.tensors) {

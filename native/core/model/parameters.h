@@ -1,5 +1,6 @@
 // How model files name a layer's tensors: the one description from which weights are allocated,
-// loaded, exported and adapted. Each part has a function that lists its own (attention_parameters, …).
+// loaded, exported and adapted. Each part has a function that lists its own (attention_parameters,
+// …).
 #pragma once
 
 #include <ATen/ATen.h>

@@ -12,8 +12,8 @@
 namespace nlac {
 
 // x [tokens, channels] of any type, packed sequences of `lengths`; weight [channels, kernel].
-// Returns y [tokens, channels], f32 (f64 for f64). `past` [sequences, kernel - 1, channels], if any,
-// are the rows before each sequence.
+// Returns y [tokens, channels], f32 (f64 for f64). `past` [sequences, kernel - 1, channels], if
+// any, are the rows before each sequence.
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight,
                              const std::vector<int64_t>& lengths, const at::Tensor& past = {});
 

@@ -21,8 +21,8 @@ class StateStore {
   // Bytes of a slot of `config`'s model; 0: it has no recurrent layer.
   static size_t slot_bytes(const ModelConfig& config, at::ScalarType dtype);
 
-  // Makes room for slots 0 … count - 1 and preserves their contents. Grows by doubling up to `limit`,
-  // or to `count` if that is larger.
+  // Makes room for slots 0 … count - 1 and preserves their contents. Grows by doubling up to
+  // `limit`, or to `count` if that is larger.
   void reserve(int64_t count, int64_t limit);
   void copy(int32_t from, int32_t to);
   void zero(int32_t slot);  // the state before a text's first token

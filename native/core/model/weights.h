@@ -1,7 +1,7 @@
 // A decoder's parameters as torch tensors, fused as the core computes: q, k and v in one matrix,
-// gate and up in one (layer.h). There are three kinds, each with or without heads: a plain model; an adapted
-// model, with adapters; and adapters alone, where the model's tensors are undefined. Thread rule:
-// owned by the learner's thread.
+// gate and up in one (layer.h). There are three kinds, each with or without heads: a plain model;
+// an adapted model, with adapters; and adapters alone, where the model's tensors are undefined.
+// Thread rule: owned by the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -76,13 +76,13 @@ struct LoadedModel {
   int64_t skipped = 0;  // tensors of other parts, like a vision tower, that were not loaded
 };
 
-// Loads an HF directory (config.json + safetensors) or a .gguf file, whose rows, columns and values are
-// converted to HF's (gguf_layout.h). Every expected tensor must exist with its shape;
+// Loads an HF directory (config.json + safetensors) or a .gguf file, whose rows, columns and values
+// are converted to HF's (gguf_layout.h). Every expected tensor must exist with its shape;
 // unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
 // lm_head.weight), heads that are not requested, and all but the text part of a model of text and
-// images. Requested `heads` that the directory lacks are
-// initialised. `dtype` is float32 or bfloat16. generation_config.json may add to eos_token_ids.
-// Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
+// images. Requested `heads` that the directory lacks are initialised. `dtype` is float32 or
+// bfloat16. generation_config.json may add to eos_token_ids. Throws ERR_MODEL_NOT_FOUND,
+// ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
                        Heads heads = Heads::none);
 

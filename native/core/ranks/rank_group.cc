@@ -41,9 +41,9 @@ auto as_peer(const std::string& what, Call call) {
 c10::intrusive_ptr<c10d::Backend> gloo(const c10::intrusive_ptr<c10d::Store>& store, const RankPlace& place) {
   using Gloo = c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(place.timeout);
-  // The variable of torch's own launchers: the network interface to use.
+  // The network interface to use, as torch's own launchers name it.
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  // All ranks on one machine meet on its loopback interface; its host name may not resolve.
+  // Ranks on one machine use its loopback interface, because its host name may not resolve.
   const bool local = place.address == "localhost" || place.address.starts_with("127.");
   if (interface != nullptr && *interface != 0) {
     options->devices.push_back(Gloo::createDeviceForInterface(interface));
@@ -182,7 +182,7 @@ void RankGroup::together(const std::function<void()>& body) {
   try {
     failed = max(failure != nullptr) != 0;
   } catch (...) {
-    if (failure) std::rethrow_exception(failure);  // the reason that the others have left for
+    if (failure) std::rethrow_exception(failure);  // why the others fail, too
     throw;
   }
   if (failure) std::rethrow_exception(failure);

@@ -62,7 +62,9 @@ const recipe = {
   },
 };
 
-/** Whether too few episodes are left for another iteration, and the last one's updates were taken. */
+/**
+ * Whether too few episodes are left for another iteration, and the last one's updates were taken.
+ */
 function isTrained() {
   let [known, updates] = [0, 0];
   for (const { values } of readRecords(join(run, "metrics.jsonl"))) {

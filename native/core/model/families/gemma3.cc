@@ -1,5 +1,5 @@
-// The text model of Gemma 3 (Gemma3ForCausalLM): norms of 1 + weight on both sides of both parts, GeGLU,
-// a scaled embedding, and windows with their own rotary base in all layers but every sixth.
+// The text model of Gemma 3 (Gemma3ForCausalLM): norms of 1 + weight on both sides of both parts,
+// GeGLU, a scaled embedding, and windows with their own rotary base in all layers but every sixth.
 #include <cmath>
 
 #include "core/error.h"

@@ -1,5 +1,5 @@
-// Mistral (MistralForCausalLM), and Ministral 3 (Ministral3ForCausalLM), which scales queries by their
-// position. Every layer has the same window, or none.
+// Mistral (MistralForCausalLM), and Ministral 3 (Ministral3ForCausalLM), which scales queries by
+// their position. Every layer has the same window, or none.
 #include "core/model/families.h"
 
 namespace nlac {

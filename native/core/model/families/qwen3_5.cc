@@ -1,6 +1,6 @@
-// Qwen 3.5, the text models (Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM): most layers mix tokens by a gated
-// delta net, every fourth by gated attention that rotates a quarter of each head. The second has a mixture
-// of experts with a shared one in every layer.
+// Qwen 3.5, the text models (Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM): most layers mix tokens by
+// a gated delta net, every fourth by gated attention that rotates a quarter of each head. The
+// second has a mixture of experts with a shared one in every layer.
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/model/families.h"

@@ -1,4 +1,5 @@
-// Qwen 3, mixtures of experts (Qwen3MoeForCausalLM): Qwen 3 with experts in all layers, or in every few.
+// Qwen 3, mixtures of experts (Qwen3MoeForCausalLM): Qwen 3 with experts in all layers, or in every
+// few.
 #include <algorithm>
 
 #include "core/error.h"

@@ -1,5 +1,5 @@
-// Generation with recurrent models (test/fixtures/models/qwen3_5, qwen3_5_moe): every text is compared with the
-// same text alone, computed token by token without an engine, to the last bit.
+// Generation with recurrent models (test/fixtures/models/qwen3_5, qwen3_5_moe): every text is
+// compared with the same text alone, computed token by token without an engine, to the last bit.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -130,7 +130,8 @@ TEST_CASE("a conversation with a recurrent model continues from the end of the l
   const auto next = engine.generate(model.loaded.weights, {second}, {});
   model.check({second}, next);
   CHECK(next[0].cached_tokens == 59);  // all but the last sampled token
-  // A text that parts earlier computes from the start, and its successor from where they part.
+  // A text that diverges earlier is computed from the start, and the text after it from where the
+  // two diverge.
   std::vector<int64_t> other(first.tokens.begin(), first.tokens.begin() + 40);
   for (const int64_t expected : {0, 32}) {
     const GenerateRequest third = ask(joined(other, random_ids(15, static_cast<uint64_t>(expected) + 7)));

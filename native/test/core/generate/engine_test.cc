@@ -45,8 +45,7 @@ TEST_CASE("a request gives the same completion in a batch as alone") {
 }
 
 TEST_CASE("shared prompts are prefilled once") {
-  // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only
-  // indirectly, so the second call tells: everything but the last prompt token is found.
+  // What one call has stored shows in the next: all prompt tokens but the last are in the cache.
   Model model;
   Engine engine = model.engine();
   const std::vector<int64_t> prompt = random_ids(50, 4);
@@ -98,7 +97,7 @@ TEST_CASE("a branch takes a truncated copy and leaves the original") {
   const auto again = engine.generate(model.weights, {original}, {})[0];
   CHECK(again.cached_tokens == 79);
   check_same(again, model.plain(original));
-  // However short the beginning.
+  // Also after a short shared beginning.
   const GenerateRequest elsewhere = request_of(joined({trunk.begin(), trunk.begin() + 5}, {60, 60, 60}), 3);
   REQUIRE(trunk[5] != 60);
   const auto short_branch = engine.generate(model.weights, {elsewhere}, {})[0];

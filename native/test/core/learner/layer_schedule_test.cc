@@ -20,7 +20,8 @@ std::vector<LayerStep> of_kind(const std::vector<LayerStep>& steps, Kind kind) {
   return chosen;
 }
 
-// Checks that each use finds its layer in its buffer, and that no buffer is filled while it is used.
+// Checks that each use finds its layer in its buffer, and that no buffer is filled while it is
+// used.
 void check_buffers(const std::vector<LayerStep>& steps) {
   std::array<std::optional<std::pair<bool, size_t>>, layer_buffers> held;
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -65,8 +65,8 @@ TEST_CASE("one rank equals a learner without ranks, bit for bit, at every stage,
         CAPTURE(sharding);
         CAPTURE(static_cast<int>(kind));
         const State state = of_ranks(1, sharding, kind, dtype, 3);
-        // From sharding 2 on, the layers' gradients of micro-batches are summed in another order, which
-        // changes bits in the deep model.
+        // From sharding 2 on, the layers' gradients of micro-batches are summed in another order,
+        // which changes bits in the deep model.
         if (sharding < 2 || kind != Kind::deep) {
           CHECK(equal(state.masters, expected.masters));
           CHECK(equal(state.targets, expected.targets));

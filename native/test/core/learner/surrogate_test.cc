@@ -26,7 +26,7 @@ SurrogateSettings grpo_settings() {
 std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 1) {
   std::mt19937_64 engine(9);
   std::normal_distribution<float> normal;
-  const float nothing = std::numeric_limits<float>::quiet_NaN();  // what must not be looked at
+  const float nothing = std::numeric_limits<float>::quiet_NaN();  // must not be read
   std::vector<SurrogateText> episodes;
   for (const ScoredText& text : some_texts()) {
     SurrogateText episode{text, {}, {}, {}, {}, {}};

@@ -87,8 +87,7 @@ TEST_CASE("the target starts as θ before the first step") {
   step(*used);
   CHECK(equal(used->target_masters()->list(), loaded));
 
-  // Without a use before the step the target is not allocated, and nothing may start from the θ
-  // after it.
+  // Without a use before the step θ̄ is not allocated, and it must not start from the θ after it.
   const auto unused = tiny_learner();
   step(*unused);
   CHECK(unused->target_masters() == nullptr);
@@ -111,7 +110,7 @@ TEST_CASE("the target starts as θ before the first step") {
       CHECK(message.find("τ = 1") != std::string::npos);
       CHECK(learner->target_masters() == nullptr);
     }
-    // Calls without θ̄ still work; and τ = 1 defines the start.
+    // Calls without θ̄ still work, and an update with τ = 1 creates it.
     learner->token_kl(some_distilled(), 1, {SupportKind::sampled, 0}, false);
     learner->update_target(1);
     CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
@@ -156,7 +155,7 @@ TEST_CASE("a target update within a step equals one after it, also if the step i
     }
   }
 
-  // As update_target: after an earlier step only a target that equals θ may start.
+  // As with update_target: after a step, θ̄ may only be created as a copy of θ.
   const auto late = tiny_learner();
   late->token_nll(some_texts(), true);
   late->step(quick_step(), "");

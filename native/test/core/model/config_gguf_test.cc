@@ -17,7 +17,8 @@ TEST_CASE("GGUF metadata of families with windows and experts") {
   CHECK(config.local_rope->theta == 10000.0);
   CHECK(config.embedding_scale == std::sqrt(32.0));
   CHECK(config.attention_scalar == 0.0);
-  // The model of 62 layers divides scores by the root of hidden size / heads, whatever a head's width.
+  // The model of 62 layers divides scores by the root of hidden size / heads, whatever a head's
+  // width.
   GgufMetadata large = with(gemma, "gemma3.block_count", uint64_t{62});
   large = with(large, "gemma3.attention.key_length", uint64_t{12});
   CHECK(ModelConfig::from_gguf(large, false).attention_scalar == 8.0);

@@ -1,6 +1,6 @@
 // Qwen 3.5 against transformers (test/fixtures/models/qwen3_5 and qwen3_5_moe, written by
-// scripts/fixtures/qwen3_5.py): gated delta nets, gated attention, a part of each head rotated, norms of
-// 1 + weight, and experts with a shared one.
+// scripts/fixtures/qwen3_5.py): gated delta nets, gated attention, a part of each head rotated,
+// norms of 1 + weight, and experts with a shared one.
 #include <doctest/doctest.h>
 
 #include <filesystem>

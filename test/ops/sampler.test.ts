@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { PrioritizedSampler } from "../../lib/replay/sampler.ts";
+import { PrioritizedSampler } from "../../lib/ops/sampler.ts";
 import { codeOf } from "../support/tensors.ts";
 import { inDirectory } from "../support/tiny.ts";
 

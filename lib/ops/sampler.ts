@@ -11,6 +11,7 @@ import type { NativeSampler } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 
+/** Options of a `PrioritizedSampler`. */
 export interface SamplerOptions {
   /** Indices are 0 … capacity - 1. At most 2^27. */
   capacity: number;
@@ -42,6 +43,7 @@ export interface Draws {
   weights: Float32Array;
 }
 
+/** Options of a draw. */
 export interface SampleOptions {
   /**
    * Takes one draw from each of `count` equal parts of the total, which spreads the draws. Default

@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import {
+  requireDemonstrations,
+  requireForm,
+  requireHindsight,
+  requireTasks,
+} from "../../lib/training/requirements.ts";
+
+const refused = (message: RegExp) => ({ code: "ERR_CONFIG", message: expect.stringMatching(message) });
+
+test("a split must have tasks", async () => {
+  const tasks = async (split: "train" | "test") => (split === "train" ? ["a"] : []);
+  expect(await requireTasks({ name: "desk", tasks }, "train")).toEqual(["a"]);
+  await expect(requireTasks({ name: "desk", tasks }, "test")).rejects.toMatchObject(
+    refused(/desk has no tasks to test on/),
+  );
+});
+
+test("only actions of the format tool can be constrained", () => {
+  requireForm({ name: "desk", actionFormat: "tool" }, { constrainActions: true });
+  requireForm({ name: "desk", actionFormat: "text" }, { constrainActions: false });
+  const constrain = () => requireForm({ name: "desk", actionFormat: "text" }, { constrainActions: true });
+  expect(constrain).toThrow(expect.objectContaining(refused(/desk has the format "text"/)));
+});
+
+test("demonstrations and hindsight are required by name", () => {
+  requireDemonstrations({
+    name: "desk",
+    demonstrate: async () => ({ observation: { messages: [] }, turns: [] }),
+  });
+  requireHindsight({ name: "desk", hindsight: () => undefined });
+  const missing = expect.objectContaining(refused(/^desk /));
+  expect(() => requireDemonstrations({ name: "desk" })).toThrow(missing);
+  expect(() => requireHindsight({ name: "desk" })).toThrow(missing);
+});

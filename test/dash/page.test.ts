@@ -195,6 +195,64 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("a selected part of the x axis is in the link, for all panels", async () => {
+    const { page } = await open("view=metrics&run=a");
+    const plot = page.locator(".panel .u-over").first();
+    const { x, y, width, height } = (await plot.boundingBox())!;
+    await page.mouse.move(x + width * 0.25, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x + width * 0.75, y + height / 2, { steps: 4 });
+    await page.mouse.up();
+    await page.getByRole("button", { name: "show all updates" }).waitFor();
+    const [low, high] = new URLSearchParams(page.url()).get("zoom")!.split(",").map(Number);
+    // Of four updates, 0 to 3.
+    expect(low).toBeCloseTo(0.75, 1);
+    expect(high).toBeCloseTo(2.25, 1);
+    await page.getByRole("button", { name: "show all updates" }).click();
+    await page.getByRole("button", { name: "show all updates" }).waitFor({ state: "detached" });
+    expect(page.url()).not.toContain("zoom");
+    await page.close();
+  });
+
+  test("of more groups than colours, the others are dashed", async () => {
+    const from = temporary("many-groups");
+    for (let i = 0; i < 10; i++)
+      writeRun(join(from, `run-${i}`), { ...wholeRun(), recipe: recipeOf(0, { batchSize: i + 1 }) });
+    const groups = new DashRuns([from]);
+    await groups.poll();
+    const served = await serveDash(groups, { assets });
+    const { page } = await openPage(browser);
+    await page.goto(`${served.link}&view=compare`);
+    await page.getByText("Interquartile mean").waitFor();
+    const marks = await page
+      .locator("td > i")
+      .evaluateAll((all) =>
+        all.map(
+          (mark) =>
+            `${(mark as unknown as { style: { background: string } }).style.background} ${mark.className}`,
+        ),
+      );
+    expect(new Set(marks).size).toBe(10);
+    expect(marks.filter((mark) => mark.endsWith("dashed"))).toHaveLength(2);
+    await page.close();
+    await served.close();
+  });
+
+  test("figures that were not recorded can be asked of a checkpoint, and back", async () => {
+    const sample = sampleOf(0, 0, 0.5);
+    delete sample.tokens!.target!.best;
+    writeRun(join(root, "brief"), { ...wholeRun(), samples: [sample] });
+    const { page } = await open("view=critiques&run=brief&n=0");
+    await page.getByText("The most probable tokens are recorded for probes").waitFor();
+    await page.getByRole("button", { name: "compute them from the newest checkpoint" }).click();
+    // This run has no checkpoint.
+    await page.locator(".side .warning").waitFor();
+    expect(page.url()).toContain("computed=0");
+    await page.getByRole("button", { name: "show the recorded figures" }).click();
+    await page.getByRole("button", { name: "compute them from the newest checkpoint" }).waitFor();
+    await page.close();
+  });
+
   test("what is recorded while the page is open appears", async () => {
     const live = join(root, "live");
     const { page, faults } = await open("view=overview");
@@ -208,7 +266,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     const samples = new RecordWriter(join(live, "samples.jsonl"));
     samples.append(sampleOf(7, 0, 0.5));
     samples.close();
-    await page.getByText("1 samples").waitFor();
+    await page.getByText("1 sample", { exact: true }).waitFor();
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -60,7 +60,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     writeRun(join(root, "a"), wholeRun());
     writeRun(join(root, "b"), {
       ...wholeRun(),
-      recipe: recipeOf(1, { batchSize: 4 }),
+      recipe: { ...recipeOf(1, { batchSize: 4 }), description: "With a larger batch." },
       status: statusOf("finished"),
     });
     const runs = new DashRuns([root]);
@@ -95,6 +95,8 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
     const main = page.locator("main");
     expect(await main.evaluate((element) => element.scrollWidth - element.clientWidth)).toBe(0);
+    // The screens are one line.
+    expect(await page.locator("nav").evaluate((nav) => nav.clientHeight)).toBeLessThan(36);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -190,6 +192,8 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.getByText("config.batchSize").waitFor();
     expect(await page.locator(".panel").count()).toBe(1);
     await page.locator(".panel canvas").waitFor();
+    // Texts about a run are no setting.
+    expect(await page.getByRole("cell", { name: "description" }).count()).toBe(0);
     await page.fill("input[type=search]", "[");
     await page.locator("input.bad").waitFor();
     await page.close();

@@ -114,7 +114,7 @@ function Panel(props: {
       }),
     [chosen.join("\n"), all, axis, smooth, name],
   );
-  const read = lines.map(({ x, y }) => valueNear(x, y, cursor));
+  const read = lines.map(({ x, y }) => valueNear(x, y, cursor ?? zoom?.[1] ?? null));
   return (
     <section class="panel">
       <h3>
@@ -262,7 +262,7 @@ function Differences({ chosen }: { chosen: readonly string[] }) {
   }, [chosen.join("\n")]);
   const known = chosen.filter((id) => configs[id] !== undefined);
   const fields = [...new Set(known.flatMap((id) => Object.keys(configs[id]!)))].filter(
-    (field) => new Set(known.map((id) => configs[id]![field])).size > 1,
+    (field) => field !== "description" && new Set(known.map((id) => configs[id]![field])).size > 1,
   );
   return (
     <section class="differences">

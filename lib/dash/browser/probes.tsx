@@ -71,6 +71,9 @@ export function Probes() {
         </div>
       </aside>
       <div class="timed">
+        <a class="back" href={change({ n: "", t: "", at: "" })}>
+          ← the list
+        </a>
         <label class="slider">
           after {counted(probe.explained[place]!.update, "update")} ({place + 1} of {count}; [ and ] move)
           <input

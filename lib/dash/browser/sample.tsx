@@ -39,9 +39,11 @@ export function Sample({
   return (
     <div class="sample">
       <article>
-        <a class="back" href={change({ n: "", t: "", at: "" })}>
-          ← the list
-        </a>
+        {!isProbe && (
+          <a class="back" href={change({ n: "", t: "" })}>
+            ← the list
+          </a>
+        )}
         <h2>
           Episode {trajectory}
           {turn !== null && `, turn ${turn + 1}`}

@@ -206,6 +206,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
         await checkpoint(false);
       }
       endIteration(state);
+      showOverall(); // an iteration without successes has no updates
     }
     await evaluatePeriodically(training);
     await checkpoint(true);

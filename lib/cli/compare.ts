@@ -218,6 +218,7 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
     console.log([table, "", fitted(lines.join("\n")), ""].join("\n"));
   }
   say(`Report:   ${join(directory, "index.html")}`);
+  say(`Inspect:  nlac dash ${directory}`);
 }
 
 /** Writes to stderr: stdout is for results. */

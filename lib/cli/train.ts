@@ -114,7 +114,7 @@ function summary(recipe: Recipe, result: RecipeResult, seconds: number): string 
     `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
     ...successLine(run),
     "",
-    stopped ? `Continue:  nlac train --resume --run ${run}` : `Inspect:   nlac view ${run}`,
+    stopped ? `Continue:  nlac train --resume --run ${run}` : `Inspect:   nlac dash ${run}`,
     ...(recipe.environment.name === "recorded"
       ? [`Serve:     nlac serve ${run}`]
       : [`Play:      nlac play ${run}`, `Evaluate:  nlac eval ${run}`]),

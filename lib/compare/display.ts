@@ -88,31 +88,49 @@ export class RunsDisplay {
       .toSorted((a, b) => Number(a.state === "running") - Number(b.state === "running"))
       .slice(-room);
     const waiting = this.#runs.length - begun.length;
+    const widths = shown
+      .map((run) => this.#parts(run))
+      .map(({ time, counted }) => [time.length, counted.length]);
+    const [time, counted] = [0, 1].map((i) => Math.max(0, ...widths.map((width) => width[i]!)));
     this.#lines.draw([
-      ...shown.map((run) => this.#line(run)),
+      ...shown.map((run) => this.#line(run, { time: time!, counted: counted! })),
       ...(waiting > 0 ? [`${waiting} waiting`] : []),
     ]);
   }
 
-  #line(run: ComparedRun): string {
+  /** The parts whose width differs between runs. */
+  #parts(run: ComparedRun): { time: string; counted: string } {
+    const { steps } = this.#read(run);
+    const budget = this.#stepsOf(run.method);
+    const time =
+      run.state === "running"
+        ? this.#times(run)
+        : ((run.outcome && formatSeconds(run.outcome.seconds)) ?? "");
+    // The last collection may exceed the budget; figures are those at the budget.
+    return { time, counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps` };
+  }
+
+  /** @param widths of the parts, so that the lines of all runs have the same columns */
+  #line(run: ComparedRun, widths = { time: 0, counted: 0 }): string {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
     const success = this.#success(run);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const time =
-      run.state === "running" ? this.#times(run) : run.outcome && formatSeconds(run.outcome.seconds);
-    // The last collection may exceed the budget; figures are those at the budget.
-    const counted = `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps`;
+    const { time, counted } = this.#parts(run);
+    const isLive = this.#stream.isTTY === true;
     const parts: LinePart[] = [
       { text: nameOf(run).padEnd(names), drop: 0 },
       { text: run.state.padEnd(8), drop: 2 },
-      ...(time === undefined ? [] : [{ text: time, drop: 0 }]),
+      ...(time === "" && !isLive ? [] : [{ text: time.padEnd(widths.time), drop: 0 }]),
       { text: progressBar(steps / budget, barWidth), drop: 3 },
-      { text: counted, drop: 1 },
+      { text: counted.padStart(widths.counted), drop: 1 },
     ];
+    // A run without a success yet leaves its place free.
     if (success !== null) parts.push({ text: `success ${formatShare(success)}`, drop: 0 });
+    else if (isLive && run.state === "running")
+      parts.push({ text: " ".repeat("success 0.00".length), drop: 0 });
     if (run.state === "failed" && run.outcome?.reason) parts.push({ text: run.outcome.reason, drop: 0 });
-    return fitParts(parts, this.#stream.isTTY ? this.#lines.width : Number.POSITIVE_INFINITY);
+    return fitParts(parts, isLive ? this.#lines.width : Number.POSITIVE_INFINITY).trimEnd();
   }
 
   /** Elapsed and remaining time. After its steps, a run has updates and evaluations left to do. */

@@ -60,7 +60,7 @@ function runOf(runs: DashRuns, { run }: Query): DashRun {
   return runs.get(run ?? "");
 }
 
-function numberOf(query: Query, name: string): number {
+export function numberOf(query: Query, name: string): number {
   const text = query[name] ?? "";
   const value = Number(text);
   if (text === "" || !Number.isSafeInteger(value) || value < 0)

@@ -177,6 +177,9 @@ export class DashRun {
     const status = this.#status;
     const state = this.state();
     const isEndless = config.iterations === endless;
+    // Iterations are no limit that a run reaches if environment steps end it.
+    const isCounted = typeof config.iterations === "number" && !isEndless && !config.environmentSteps;
+    const fraction = state === "finished" ? 1 : (status?.fraction ?? null);
     const progressed = status === undefined ? 0 : status.fraction - status.fractionAtStart;
     const left =
       state === "running" && progressed > 0 && !isEndless
@@ -194,9 +197,9 @@ export class DashRun {
       started: secondsOf(this.#description.started) ?? rows[0]?.time ?? null,
       updated: Math.max(status?.heartbeat ?? 0, rows.at(-1)?.time ?? 0) || null,
       ...{ phase: status?.phase ?? "", done: status?.done ?? 0, total: status?.total ?? 0 },
-      ...{ fraction: isEndless ? null : (status?.fraction ?? null), left },
+      ...{ fraction: isEndless ? null : fraction, left },
       iteration: rows.filter(({ values }) => values.episodes !== undefined).length,
-      iterations: typeof config.iterations === "number" && !isEndless ? config.iterations : null,
+      iterations: isCounted ? (config.iterations as number) : null,
       updates: rows.at(-1)?.step ?? 0,
       episodes: this.episodes.items.length,
       samples: this.samples.items.length,

@@ -4,6 +4,7 @@
  *   GET /, /main.js, /main.css       the page, the same for everyone
  *   GET /api/PATH?QUERY              api.ts; needs the token
  *   GET /api/stream                  versions of all runs, whenever one changes
+ *   GET /api/from-checkpoint?run&n   figures of a sample that were not recorded; loads the model
  */
 
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
@@ -14,7 +15,8 @@ import { type Context, Hono } from "hono";
 import { NlacError } from "../base/errors.ts";
 import { guard } from "../serve/guard.ts";
 import { asRequestError } from "../serve/protocol.ts";
-import { answer, versions } from "./api.ts";
+import { answer, numberOf, versions } from "./api.ts";
+import { FromCheckpoint } from "./from-checkpoint.ts";
 import { type Assets, servedPage, servedPolicy } from "./page.ts";
 import type { DashRuns } from "./runs.ts";
 
@@ -43,6 +45,7 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
   const token = randomBytes(24).toString("base64url");
   const closing = new AbortController();
   const listeners = new Set<() => void>();
+  const computed = new FromCheckpoint();
   let shown = JSON.stringify(versions(runs));
   let reported = "";
   const poll = async () => {
@@ -89,6 +92,10 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
     const stream = versionStream(runs, listeners, AbortSignal.any([closing.signal, c.req.raw.signal]));
     return c.body(stream, 200, { "content-type": "text/event-stream" });
   });
+  app.get("/api/from-checkpoint", async (c) => {
+    const query = c.req.query();
+    return c.json(await computed.target(runs.get(query.run ?? ""), numberOf(query, "n")));
+  });
   app.get("/api/:path", async (c) => c.json(await answer(runs, c.req.param("path"), c.req.query())));
   app.notFound((c) => c.json({ message: `There is no ${c.req.path}.` }, 404));
   app.onError((error, c) => answerError(c, error, log));
@@ -115,6 +122,7 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
       const closed = new Promise<void>((resolve) => http.close(() => resolve()));
       http.closeAllConnections();
       await closed;
+      await computed.dispose();
     },
   };
 }

@@ -30,6 +30,7 @@ export interface RunSummary {
   /** Seconds left, while it runs. */
   left: number | null;
   iteration: number;
+  /** Null if something else ends the run, or nothing does. */
   iterations: number | null;
   updates: number;
   episodes: number;
@@ -152,6 +153,13 @@ export interface SampleView {
   tokens: Record<string, TokenView>;
   /** Whether the episode succeeded; null if unknown. */
   success: boolean | null;
+}
+
+/** Figures of a sample's target under the weights of a checkpoint. */
+export interface CheckpointView {
+  /** Updates before the checkpoint. */
+  updates: number;
+  target: TokenView;
 }
 
 export interface Draw {

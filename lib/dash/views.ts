@@ -40,7 +40,7 @@ export function sampleView(
   };
 }
 
-function tokenView({ pieces, l1, online, target, nll, best }: TokenRecord): TokenView {
+export function tokenView({ pieces, l1, online, target, nll, best }: TokenRecord): TokenView {
   const figures = { l1, online, target, nll };
   const decoded = Object.entries(figures).flatMap(([name, text]) =>
     text === undefined ? [] : [[name, halvesFromBase64(text).map(short)]],

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/rft.ts";
 import type { Action, Message } from "../../lib/contract/environment.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
@@ -64,6 +65,17 @@ test("restart begins each iteration's updates at the initial weights, with the b
   await expect(train({ restart: true }, undefined, plain as never)).rejects.toMatchObject({
     code: "ERR_CONFIG",
   });
+});
+
+test("progress goes on in iterations without a success, which have no updates", async () => {
+  const shares: number[] = [];
+  const progress = { ...silentProgress, overall: (share: number) => void shares.push(share) };
+  const run = Object.assign(memoryRun(), { progress });
+  const model = new ScriptedPolicy(luckyReply(() => 0));
+  const environment = errandEnvironment({ turns: 2 });
+  const result = await trainRft({ model, environment, config: { ...small, iterations: 4 }, run });
+  expect(result.updates).toBe(0);
+  expect(shares).toEqual([0, 0.25, 0.5, 0.75, 1]);
 });
 
 describe("the buffer", () => {

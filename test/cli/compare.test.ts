@@ -102,6 +102,7 @@ test("a report trains nothing and needs no recipe", () =>
     expect(ran.output).toMatch(/^method +runs +success, IQM/);
     expect(ran.output).toMatch(/^nlac +3\/3 +0\.\d\d \[0\.\d\d, 0\.\d\d\]/m);
     expect(ran.errors).toContain(`Report:   ${join(directory, "index.html")}\n`);
+    expect(ran.errors).toContain(`Inspect:  nlac dash ${directory}\n`);
     expect(existsSync(join(directory, "index.html"))).toBe(true);
     const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
     expect(curves()).toContain(">environment steps<");

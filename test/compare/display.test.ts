@@ -109,3 +109,23 @@ test("at 80 columns a line keeps the time and the success", () =>
     );
     display.end();
   }));
+
+test("the lines of all runs have the same columns", () =>
+  inDirectory((directory) => {
+    const runs = waiting(directory, 3);
+    const stream = screen({ isTTY: true, columns: 80 });
+    const display = new RunsDisplay(runs, () => 1000, stream);
+    for (const { path, seed } of runs.slice(0, 2))
+      writeRun(path, learningRows(0.5, 0.5, { seed, iterations: 5 * (seed + 1) }));
+    Object.assign(runs[0]!, { state: "finished", outcome: { seconds: 23 } });
+    Object.assign(runs[1]!, { state: "finished", outcome: { seconds: 149 } });
+    Object.assign(runs[2]!, { state: "running", started: performance.now() - 119_000 });
+    display.changed(runs[2]!);
+    const lines = stream.written.at(-1)!.split("\x1b[0J").at(-1)!.split("\n");
+    expect(lines).toHaveLength(3);
+    for (const part of [/\d+m?\d*s/, / steps/]) {
+      const places = lines.map((line) => line.search(part));
+      expect([part, new Set(places).size, places[0]! > 0]).toEqual([part, 1, true]);
+    }
+    display.end();
+  }));

@@ -60,7 +60,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     writeRun(join(root, "a"), wholeRun());
     writeRun(join(root, "b"), {
       ...wholeRun(),
-      recipe: recipeOf(1, { batchSize: 4 }),
+      recipe: { ...recipeOf(1, { batchSize: 4 }), description: "With a larger batch." },
       status: statusOf("finished"),
     });
     const runs = new DashRuns([root]);
@@ -95,6 +95,8 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
     const main = page.locator("main");
     expect(await main.evaluate((element) => element.scrollWidth - element.clientWidth)).toBe(0);
+    // The screens are one line.
+    expect(await page.locator("nav").evaluate((nav) => nav.clientHeight)).toBeLessThan(36);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -190,8 +192,68 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.getByText("config.batchSize").waitFor();
     expect(await page.locator(".panel").count()).toBe(1);
     await page.locator(".panel canvas").waitFor();
+    // Texts about a run are no setting.
+    expect(await page.getByRole("cell", { name: "description" }).count()).toBe(0);
     await page.fill("input[type=search]", "[");
     await page.locator("input.bad").waitFor();
+    await page.close();
+  });
+
+  test("a selected part of the x axis is in the link, for all panels", async () => {
+    const { page } = await open("view=metrics&run=a");
+    const plot = page.locator(".panel .u-over").first();
+    const { x, y, width, height } = (await plot.boundingBox())!;
+    await page.mouse.move(x + width * 0.25, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x + width * 0.75, y + height / 2, { steps: 4 });
+    await page.mouse.up();
+    await page.getByRole("button", { name: "show all updates" }).waitFor();
+    const [low, high] = new URLSearchParams(page.url()).get("zoom")!.split(",").map(Number);
+    // Of four updates, 0 to 3.
+    expect(low).toBeCloseTo(0.75, 1);
+    expect(high).toBeCloseTo(2.25, 1);
+    await page.getByRole("button", { name: "show all updates" }).click();
+    await page.getByRole("button", { name: "show all updates" }).waitFor({ state: "detached" });
+    expect(page.url()).not.toContain("zoom");
+    await page.close();
+  });
+
+  test("of more groups than colours, the others are dashed", async () => {
+    const from = temporary("many-groups");
+    for (let i = 0; i < 10; i++)
+      writeRun(join(from, `run-${i}`), { ...wholeRun(), recipe: recipeOf(0, { batchSize: i + 1 }) });
+    const groups = new DashRuns([from]);
+    await groups.poll();
+    const served = await serveDash(groups, { assets });
+    const { page } = await openPage(browser);
+    await page.goto(`${served.link}&view=compare`);
+    await page.getByText("Interquartile mean").waitFor();
+    const marks = await page
+      .locator("td > i")
+      .evaluateAll((all) =>
+        all.map(
+          (mark) =>
+            `${(mark as unknown as { style: { background: string } }).style.background} ${mark.className}`,
+        ),
+      );
+    expect(new Set(marks).size).toBe(10);
+    expect(marks.filter((mark) => mark.endsWith("dashed"))).toHaveLength(2);
+    await page.close();
+    await served.close();
+  });
+
+  test("figures that were not recorded can be asked of a checkpoint, and back", async () => {
+    const sample = sampleOf(0, 0, 0.5);
+    delete sample.tokens!.target!.best;
+    writeRun(join(root, "brief"), { ...wholeRun(), samples: [sample] });
+    const { page } = await open("view=critiques&run=brief&n=0");
+    await page.getByText("The most probable tokens are recorded for probes").waitFor();
+    await page.getByRole("button", { name: "compute them from the newest checkpoint" }).click();
+    // This run has no checkpoint.
+    await page.locator(".side .warning").waitFor();
+    expect(page.url()).toContain("computed=0");
+    await page.getByRole("button", { name: "show the recorded figures" }).click();
+    await page.getByRole("button", { name: "compute them from the newest checkpoint" }).waitFor();
     await page.close();
   });
 
@@ -208,7 +270,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     const samples = new RecordWriter(join(live, "samples.jsonl"));
     samples.append(sampleOf(7, 0, 0.5));
     samples.close();
-    await page.getByText("1 samples").waitFor();
+    await page.getByText("1 sample", { exact: true }).waitFor();
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -72,6 +72,16 @@ test("a served run shows the episodes of its clients, and neither a last iterati
   expect(run!.succeeded(1)).toBe(false);
 });
 
+test("a run that environment steps end has no number of iterations, and is complete when finished", async () => {
+  const root = directory();
+  const recipe = recipeOf(0, { iterations: 200, environmentSteps: 100 });
+  const status = { ...statusOf("finished"), fraction: 0 };
+  writeRun(join(root, "steps"), { ...wholeRun(), recipe, status });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  expect(runs.all[0]!.summary()).toMatchObject({ iteration: 4, iterations: null, fraction: 1, left: null });
+});
+
 test("a change while the stream is full is sent once it is read", async () => {
   const root = directory();
   writeRun(join(root, "a"), wholeRun());

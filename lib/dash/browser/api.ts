@@ -40,15 +40,17 @@ export async function ask<T>(path: string, query: Query = {}, signal?: AbortSign
 
 /**
  * Asks again whenever `version` changes; the earlier answer is shown until the next one is there.
+ * Asks nothing while `path` is undefined.
  */
 export function useAnswer<T>(
-  path: string,
+  path: string | undefined,
   query: Query,
   version = "",
 ): { data: T | undefined; error: string | undefined } {
-  const address = addressOf(path, query);
+  const address = path === undefined ? "" : addressOf(path, query);
   const [state, setState] = useState<{ address: string; data?: T; error?: string }>({ address });
   useEffect(() => {
+    if (path === undefined) return;
     const stop = new AbortController();
     ask<T>(path, query, stop.signal).then(
       (data) => setState({ address, data }),

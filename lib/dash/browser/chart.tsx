@@ -27,15 +27,30 @@ export function colourOf(place: number): string {
   return palette[place % palette.length]!;
 }
 
+/** Lines beyond the number of colours are dashed, to differ from those whose colour they repeat. */
+export function isDashed(place: number): boolean {
+  return place >= palettes.light.length;
+}
+
+/** A part of the x axis. */
+export type Zoom = readonly [low: number, high: number];
+
+/** The chart in which a drag began: charts in step all get its end. */
+let dragged: HTMLElement | undefined;
+
 interface ChartProps {
   lines: readonly Line[];
   height?: number;
   /** Charts of one key show their cursors at the same place. */
   group?: string;
   onCursor?: (x: number | null) => void;
+  /** The part to show; all of it without. */
+  zoom?: Zoom | undefined;
+  /** A part was selected; undefined shows all of it again. */
+  onZoom?: (zoom: Zoom | undefined) => void;
 }
 
-export function Chart({ lines, height = 150, group, onCursor }: ChartProps) {
+export function Chart({ lines, height = 150, group, onCursor, zoom, onZoom }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const isDark = scheme.value;
   useEffect(() => {
@@ -44,7 +59,7 @@ export function Chart({ lines, height = 150, group, onCursor }: ChartProps) {
     const draw = () => {
       plot?.destroy();
       plot = new uPlot(
-        optionsOf(lines, element.clientWidth, height, isDark, group, onCursor),
+        optionsOf(lines, element, isDark, { height, group, onCursor, zoom, onZoom }),
         dataOf(lines),
         element,
       );
@@ -54,14 +69,23 @@ export function Chart({ lines, height = 150, group, onCursor }: ChartProps) {
       if (plot === undefined && entries.some(({ isIntersecting }) => isIntersecting)) draw();
     });
     sight.observe(element);
+    // Before uPlot's own listeners.
+    const press = () => {
+      dragged = element;
+    };
+    const showAll = () => onZoom?.(undefined);
+    element.addEventListener("mousedown", press, true);
+    element.addEventListener("dblclick", showAll);
     const size = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height }));
     size.observe(element);
     return () => {
+      element.removeEventListener("mousedown", press, true);
+      element.removeEventListener("dblclick", showAll);
       sight.disconnect();
       size.disconnect();
       plot?.destroy();
     };
-  }, [lines, height, isDark, group]);
+  }, [lines, height, isDark, group, zoom?.join()]);
   return <div class="chart" ref={box} style={{ minHeight: `${height}px` }} />;
 }
 
@@ -81,11 +105,9 @@ function dataOf(lines: readonly Line[]): uPlot.AlignedData {
 
 function optionsOf(
   lines: readonly Line[],
-  width: number,
-  height: number,
+  element: HTMLElement,
   isDark: boolean,
-  group: string | undefined,
-  onCursor: ChartProps["onCursor"],
+  { height, group, onCursor, zoom, onZoom }: Omit<ChartProps, "lines" | "height"> & { height: number },
 ): uPlot.Options {
   const [ink, rule] = isDark ? ["#9198a1", "#262c36"] : ["#59636e", "#e7ebef"];
   const font = "11px system-ui, sans-serif";
@@ -94,17 +116,28 @@ function optionsOf(
   const bands: uPlot.Band[] = [];
   for (const { name, colour, x, low } of lines) {
     const stroke = colourOf(colour);
-    series.push({ label: name, stroke, width: 1.5, spanGaps: true, points: { show: x.length === 1 } });
+    const dash = isDashed(colour) ? { dash: [7, 4] } : {};
+    series.push({
+      label: name,
+      stroke,
+      width: 1.5,
+      spanGaps: true,
+      points: { show: x.length === 1 },
+      ...dash,
+    });
     if (low === undefined) continue;
     const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
     bands.push({ series: [series.length, series.length + 1], fill: `${stroke}26` });
     series.push({ ...edge }, { ...edge });
   }
   return {
-    ...{ width, height, series, bands },
+    ...{ width: element.clientWidth, height, series, bands },
     legend: { show: false },
     padding: [8, 12, 0, 0],
-    scales: { x: { time: false }, y: { range: (_, low, high) => rangeOf(low, high) } },
+    scales: {
+      x: { time: false, ...(zoom && { range: () => [...zoom] }) },
+      y: { range: (_, low, high) => rangeOf(low, high) },
+    },
     axes: [
       { ...axis, size: 26, space: 70, values: (_, ticks) => ticks.map(compact) },
       { ...axis, size: 48, space: 32, values: (_, ticks) => ticks.map(compact) },
@@ -112,10 +145,19 @@ function optionsOf(
     cursor: {
       y: false,
       points: { size: 6 },
-      drag: { x: true, y: false },
+      drag: { x: onZoom !== undefined, y: false, setScale: false },
       ...(group && { sync: { key: group } }),
     },
     hooks: {
+      setSelect: [
+        (plot) => {
+          const { left, width } = plot.select;
+          if (dragged !== element || width === 0) return;
+          dragged = undefined;
+          const at = (place: number) => Number(plot.posToVal(place, "x").toPrecision(6));
+          onZoom?.([at(left), at(left + width)]);
+        },
+      ],
       setCursor: [
         (plot) => {
           const at = plot.cursor.idx;

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { type Axis, axes, type Comparison } from "../types.ts";
 import { isExported, runs, useAnswer, versions } from "./api.ts";
-import { Chart, colourOf, type Line } from "./chart.tsx";
+import { Chart, colourOf, isDashed, type Line } from "./chart.tsx";
 import { share } from "./format.ts";
 import { axisNames } from "./metrics.tsx";
 import { Note } from "./parts.tsx";
@@ -13,7 +13,7 @@ const metrics = { "eval/success": "held-out success", "rollout/success": "succes
 
 export function Compare() {
   const measured = (runs.value ?? []).some(({ successMetric }) => successMetric === "eval/success");
-  const { metric = measured ? "eval/success" : "rollout/success", axis = "updates" } = state.value;
+  const { metric = measured ? "eval/success" : "rollout/success", axis = "steps" } = state.value;
   const version = isExported ? "" : JSON.stringify(versions.value);
   const { data, error } = useAnswer<Comparison>("compare", { metric, axis }, version);
   useKeys();
@@ -70,7 +70,7 @@ export function Compare() {
                 {groups.map(({ name, mean, low, high, runs: members }, i) => (
                   <tr key={name}>
                     <td>
-                      <i style={{ background: colourOf(i) }} /> {name}
+                      <i class={isDashed(i) ? "dashed" : ""} style={{ background: colourOf(i) }} /> {name}
                     </td>
                     <td>{share(mean.at(-1) ?? null)}</td>
                     <td>

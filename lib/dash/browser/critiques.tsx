@@ -122,5 +122,5 @@ function OneSample({ run, number }: { run: string; number: number }) {
   const { data, error } = useAnswer<SampleView>("sample", { run, n: number });
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the sample …</Note>;
-  return <Sample key={number} sample={data} />;
+  return <Sample key={number} sample={data} place={{ run, number }} />;
 }

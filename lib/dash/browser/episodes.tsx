@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { EpisodeList, EpisodeTurn, EpisodeView } from "../types.ts";
 import { ask, isExported, useAnswer, versions } from "./api.ts";
-import { figure } from "./format.ts";
+import { counted, figure } from "./format.ts";
 import { LongList, Messages, Note, Words } from "./parts.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
 
@@ -102,7 +102,7 @@ export function Episodes() {
                 <b>#{data.id[i]}</b>
                 <span class="task">{data.tasks[data.task[i]!]}</span>
                 <small>
-                  {data.turns[i]} {data.turns[i] === 1 ? "turn" : "turns"} · update {figure(data.update[i])}
+                  {counted(data.turns[i]!, "turn")} · update {figure(data.update[i])}
                 </small>
               </a>
             );
@@ -151,8 +151,8 @@ function Transcript({ run, id }: { run: string; id: string }) {
         Episode {data.id} <span class={`badge ${kind}`}>{kind}</span>
       </h2>
       <p class="faint">
-        {task} · reward {figure(reward)} · ended by {outcome} · played after {figure(update)} updates · seed{" "}
-        {seed}
+        {task} · reward {figure(reward)} · ended by {outcome} · played after {counted(update, "update")} ·
+        seed {seed}
       </p>
       <Messages messages={opening} open={opening.length} />
       {turns.map((turn, i) => (

@@ -9,6 +9,11 @@ export function figure(value: number | null | undefined): string {
   return String(Number(value.toPrecision(3)));
 }
 
+/** "1 update", "48 updates". */
+export function counted(count: number, what: string): string {
+  return `${figure(count)} ${what}${count === 1 ? "" : "s"}`;
+}
+
 export function percent(probability: number): string {
   const value = probability * 100;
   return `${value >= 10 ? value.toFixed(0) : value >= 0.1 ? value.toFixed(1) : value.toFixed(2)} %`;

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { Draw } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart } from "./chart.tsx";
-import { figure } from "./format.ts";
+import { counted, figure } from "./format.ts";
 import { Note } from "./parts.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
 
@@ -31,7 +31,7 @@ export function History() {
   return (
     <div class="page">
       <h2>
-        Episode {episode}, turn {Number(turn) + 1}: {data.length} {data.length === 1 ? "draw" : "draws"}
+        Episode {episode}, turn {Number(turn) + 1}: {counted(data.length, "draw")}
       </h2>
       <p class="links">
         <a href={change({ view: "episodes", n: episode, episode: "", turn: "" })}>transcript</a>

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Axis, axes, type Curve, type Metrics, type RunSummary } from "../types.ts";
 import { ask, runs, versions } from "./api.ts";
-import { Chart, colourOf, type Line } from "./chart.tsx";
+import { Chart, colourOf, type Line, type Zoom } from "./chart.tsx";
 import { figure } from "./format.ts";
 import { Note } from "./parts.tsx";
 import { go, runId, state, useKeys } from "./state.ts";
@@ -26,6 +26,7 @@ export function MetricPanels() {
   const all = useMetrics(chosen);
   const { smooth = "0", filter = "", axis = "updates" } = state.value;
   const [cursor, setCursor] = useState<number | null>(null);
+  const zoom = zoomOf(state.value.zoom);
   const pattern = useMemo(() => patternOf(filter), [filter]);
   useKeys();
   const names = useMemo(() => {
@@ -46,7 +47,7 @@ export function MetricPanels() {
         />
         <label>
           over{" "}
-          <select value={axis} onChange={(event) => go({ axis: event.currentTarget.value })}>
+          <select value={axis} onChange={(event) => go({ axis: event.currentTarget.value, zoom: "" })}>
             {axes.map((name) => (
               <option key={name} value={name}>
                 {axisNames[name]}
@@ -67,6 +68,11 @@ export function MetricPanels() {
             }
           />
         </label>
+        {zoom && (
+          <button type="button" onClick={() => setZoom(undefined)}>
+            show all {axisNames[axis as Axis]}
+          </button>
+        )}
       </div>
       <Overlay chosen={chosen} />
       {buckets > 1 && <Note>Each point is the mean of up to {buckets} rows.</Note>}
@@ -74,7 +80,7 @@ export function MetricPanels() {
         {names.map((name) => (
           <Panel
             key={name}
-            {...{ name, all, chosen, cursor }}
+            {...{ name, all, chosen, cursor, zoom }}
             axis={axis as Axis}
             smooth={Number(smooth)}
             onCursor={setCursor}
@@ -94,9 +100,10 @@ function Panel(props: {
   axis: Axis;
   smooth: number;
   cursor: number | null;
+  zoom: Zoom | undefined;
   onCursor: (x: number | null) => void;
 }) {
-  const { name, all, chosen, axis, smooth, cursor, onCursor } = props;
+  const { name, all, chosen, axis, smooth, cursor, zoom, onCursor } = props;
   const lines = useMemo(
     () =>
       chosen.flatMap((id, colour): Line[] => {
@@ -107,7 +114,7 @@ function Panel(props: {
       }),
     [chosen.join("\n"), all, axis, smooth, name],
   );
-  const read = lines.map(({ x, y }) => valueNear(x, y, cursor));
+  const read = lines.map(({ x, y }) => valueNear(x, y, cursor ?? zoom?.[1] ?? null));
   return (
     <section class="panel">
       <h3>
@@ -120,9 +127,19 @@ function Panel(props: {
           ))}
         </span>
       </h3>
-      <Chart lines={lines} group="metrics" onCursor={onCursor} />
+      <Chart lines={lines} group="metrics" {...{ onCursor, zoom }} onZoom={setZoom} />
     </section>
   );
+}
+
+/** The part of the x axis in the link, as in "10,250". */
+function zoomOf(text = ""): Zoom | undefined {
+  const [low = Number.NaN, high = Number.NaN] = text.split(",").map(Number);
+  return low < high ? [low, high] : undefined;
+}
+
+function setZoom(zoom: Zoom | undefined): void {
+  go({ zoom: zoom === undefined ? "" : zoom.join() });
 }
 
 /** The value at or before `at`; the last one without it. */
@@ -245,7 +262,7 @@ function Differences({ chosen }: { chosen: readonly string[] }) {
   }, [chosen.join("\n")]);
   const known = chosen.filter((id) => configs[id] !== undefined);
   const fields = [...new Set(known.flatMap((id) => Object.keys(configs[id]!)))].filter(
-    (field) => new Set(known.map((id) => configs[id]![field])).size > 1,
+    (field) => field !== "description" && new Set(known.map((id) => configs[id]![field])).size > 1,
   );
   return (
     <section class="differences">

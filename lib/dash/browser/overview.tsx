@@ -2,7 +2,7 @@
 
 import type { Curve, RunSummary } from "../types.ts";
 import { runs } from "./api.ts";
-import { ago, duration, figure, share } from "./format.ts";
+import { ago, counted, duration, figure, share } from "./format.ts";
 import { go, linkOf, runId, useKeys } from "./state.ts";
 
 const stateNames: Record<RunSummary["state"], string> = {
@@ -66,9 +66,10 @@ function Card({ run }: { run: RunSummary }) {
         </div>
       )}
       <p class="facts">
-        {iterations !== null && (
+        {iteration > 0 && (
           <span>
-            iteration {iteration} of {iterations}
+            iteration {figure(iteration)}
+            {iterations !== null && ` of ${figure(iterations)}`}
           </span>
         )}
         {isRunning && run.total > 0 && (
@@ -78,12 +79,12 @@ function Card({ run }: { run: RunSummary }) {
         )}
         {left !== null && <span>about {duration(left)} left</span>}
         <span>
-          <a href={to("episodes")}>{figure(run.episodes)} episodes</a>
+          <a href={to("episodes")}>{counted(run.episodes, "episode")}</a>
         </span>
-        <span>{figure(run.updates)} updates</span>
+        <span>{counted(run.updates, "update")}</span>
         {run.samples > 0 && (
           <span>
-            <a href={to("critiques")}>{figure(run.samples)} samples</a>
+            <a href={to("critiques")}>{counted(run.samples, "sample")}</a>
           </span>
         )}
         {!isRunning && <span>{ago(run.updated)}</span>}

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { ProbeList, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart } from "./chart.tsx";
-import { figure } from "./format.ts";
+import { counted, figure } from "./format.ts";
 import { Note, Words } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
@@ -71,8 +71,11 @@ export function Probes() {
         </div>
       </aside>
       <div class="timed">
+        <a class="back" href={change({ n: "", t: "", at: "" })}>
+          ← the list
+        </a>
         <label class="slider">
-          after {figure(probe.explained[place]!.update)} updates ({place + 1} of {count}; [ and ] move)
+          after {counted(probe.explained[place]!.update, "update")} ({place + 1} of {count}; [ and ] move)
           <input
             type="range"
             min="0"

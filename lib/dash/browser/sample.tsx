@@ -4,16 +4,30 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { SampleView } from "../types.ts";
+import type { CheckpointView, SampleView } from "../types.ts";
+import { isExported, useAnswer } from "./api.ts";
 import { difference } from "./diff.ts";
-import { figure, visible } from "./format.ts";
+import { counted, figure, visible } from "./format.ts";
 import { Messages, Words } from "./parts.tsx";
 import { change, go, state } from "./state.ts";
 import { hottest, Scale, TokenDetails, Tokens } from "./tokens.tsx";
 
-export function Sample({ sample, isProbe = false }: { sample: SampleView; isProbe?: boolean }) {
+export function Sample({
+  sample,
+  isProbe = false,
+  place: from,
+}: {
+  sample: SampleView;
+  isProbe?: boolean;
+  /** Of a sample whose figures can be computed from a checkpoint. */
+  place?: { run: string; number: number };
+}) {
   const { update, trajectory, turn, texts, facts, parsed, tokens, success } = sample;
-  const target = tokens.target;
+  const isComputed = from !== undefined && state.value.computed === String(from.number);
+  const computed = useAnswer<CheckpointView>(isComputed ? "from-checkpoint" : undefined, {
+    ...{ run: from?.run ?? "", n: from?.number ?? 0 },
+  });
+  const target = computed.data?.target ?? tokens.target;
   const written = state.value.t;
   const [hovered, setHovered] = useState<number | undefined>(undefined);
   const token = hovered ?? (written === undefined ? hottest(target?.l1) : Number(written));
@@ -25,9 +39,11 @@ export function Sample({ sample, isProbe = false }: { sample: SampleView; isProb
   return (
     <div class="sample">
       <article>
-        <a class="back" href={change({ n: "", t: "", at: "" })}>
-          ← the list
-        </a>
+        {!isProbe && (
+          <a class="back" href={change({ n: "", t: "" })}>
+            ← the list
+          </a>
+        )}
         <h2>
           Episode {trajectory}
           {turn !== null && `, turn ${turn + 1}`}
@@ -38,10 +54,11 @@ export function Sample({ sample, isProbe = false }: { sample: SampleView; isProb
           )}
         </h2>
         <p class="faint">
-          {isProbe ? "explained after" : "drawn by update"} {figure(update)}
-          {isProbe && " updates"} · L1 {fact(facts.l1)} · L2 {fact(facts.l2)}
+          {isProbe ? `explained after ${counted(update, "update")}` : `drawn by update ${figure(update)}`} ·
+          L1 {fact(facts.l1)} · L2 {fact(facts.l2)}
           {facts.probability !== undefined && ` · P(i) ${fact(facts.probability)}`}
-          {facts.age !== undefined && ` · ${fact(facts.age)} episodes old`} · reward {fact(facts.reward)}
+          {typeof facts.age === "number" && ` · ${counted(facts.age, "episode")} old`} · reward{" "}
+          {fact(facts.reward)}
         </p>
         {place && (
           <p class="links">
@@ -71,7 +88,12 @@ export function Sample({ sample, isProbe = false }: { sample: SampleView; isProb
           <div class="pair">
             <Part
               title="Target y for (s, a)"
-              note={<>θ̄ saw the outcome · coloured by L1 {target?.l1 && <Scale values={target.l1} />}</>}
+              note={
+                <>
+                  θ̄ saw the outcome · coloured by L1
+                  {computed.data && " of the checkpoint"} {target?.l1 && <Scale values={target.l1} />}
+                </>
+              }
               verdict={parsed.target}
             >
               {target === undefined ? (
@@ -96,9 +118,54 @@ export function Sample({ sample, isProbe = false }: { sample: SampleView; isProb
       </article>
       {target !== undefined && (
         <aside class={written === undefined && hovered === undefined ? "side" : "side chosen"}>
-          <TokenDetails view={target} token={Math.min(token, target.pieces.length - 1)} />
+          <TokenDetails view={target} token={Math.min(token, target.pieces.length - 1)}>
+            {turn !== null && from !== undefined && !isExported && (
+              <Source
+                {...{ update, isComputed }}
+                number={from.number}
+                error={computed.error}
+                checkpoint={computed.data?.updates}
+                isRecorded={tokens.target?.best !== undefined}
+              />
+            )}
+          </TokenDetails>
         </aside>
       )}
+    </div>
+  );
+}
+
+/** Whether the figures per token are the recorded ones or those of a checkpoint, and a way to change that. */
+function Source(props: {
+  number: number;
+  update: number;
+  isComputed: boolean;
+  isRecorded: boolean;
+  checkpoint: number | undefined;
+  error: string | undefined;
+}) {
+  const { number, update, isComputed, isRecorded, checkpoint, error } = props;
+  if (!isComputed)
+    return isRecorded ? null : (
+      <button type="button" onClick={() => go({ computed: String(number) })}>
+        compute them from the newest checkpoint
+      </button>
+    );
+  return (
+    <div class="warning">
+      {error !== undefined ? (
+        error
+      ) : checkpoint === undefined ? (
+        "Loading the checkpoint …"
+      ) : (
+        <>
+          <b>Computed from the checkpoint after {counted(checkpoint, "update")}.</b> This sample was drawn by
+          update {figure(update)}: its own L1 and probabilities differ.
+        </>
+      )}
+      <button type="button" class="more" onClick={() => go({ computed: "" })}>
+        show the recorded figures
+      </button>
     </div>
   );
 }

@@ -1,5 +1,6 @@
 /** A completion coloured by a figure per token, and the details of one token. */
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Best, TokenView } from "../types.ts";
 import { figure, percent, visible } from "./format.ts";
@@ -82,7 +83,16 @@ export function hottest(values: readonly (number | null)[] = []): number {
   return best;
 }
 
-export function TokenDetails({ view, token }: { view: TokenView; token: number }) {
+export function TokenDetails({
+  view,
+  token,
+  children,
+}: {
+  view: TokenView;
+  token: number;
+  /** Where the figures are from. */
+  children?: ComponentChildren;
+}) {
   const { pieces, l1, online, target, best } = view;
   const probability = (logProbs?: readonly (number | null)[]) => {
     const value = logProbs?.[token];
@@ -113,6 +123,7 @@ export function TokenDetails({ view, token }: { view: TokenView; token: number }
           <BestList title="θ would generate" list={best.online[token] ?? []} written={pieces[token]} />
         </>
       )}
+      {children}
     </div>
   );
 }

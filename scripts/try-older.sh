@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tries a tarball of nlac in the userland of an older Linux: makes a root directory with debootstrap, changes its root to
-# it, and runs scripts/try-tarball.sh there with a Node from an npm package. The kernel is this machine's. Debian only.
+# Tries a tarball of nlac in the userland of an older Linux: makes a root directory with debootstrap, and runs
+# scripts/try-tarball.sh there (chroot) with a Node from an npm package. The kernel is this machine's. Debian only.
 # usage: scripts/try-older.sh TARBALL bullseye|focal x64|arm64 [RECIPE SETTING…]   (arm64 runs under qemu)
 set -euo pipefail
 scripts=$(realpath "$(dirname "$0")")

@@ -7,10 +7,18 @@
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
   message(FATAL_ERROR "NLAC_OLDER_SYSTEMS is for Linux.")
 endif()
-execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libstdc++.a
-  OUTPUT_VARIABLE nlac_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+function(nlac_compiler_file name out)
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "-print-file-name=${name}"
+    OUTPUT_VARIABLE file OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(${out} "${file}" PARENT_SCOPE)
+endfunction()
+
+nlac_compiler_file(libstdc++.a nlac_libstdcxx)
+nlac_compiler_file(libstdc++_nonshared.a nlac_nonshared)
 set(nlac_newer "${CMAKE_BINARY_DIR}/libstdcxx_newer.a")
-if(IS_ABSOLUTE "${nlac_libstdcxx}")
+if(IS_ABSOLUTE "${nlac_nonshared}")
+  # A compiler of Red Hat's for older systems (manylinux_2_28 has one) links this archive, which has the newer parts.
+elseif(IS_ABSOLUTE "${nlac_libstdcxx}")
   set(directory "${CMAKE_BINARY_DIR}/libstdcxx_newer")
   file(REMOVE_RECURSE "${directory}")
   file(MAKE_DIRECTORY "${directory}")

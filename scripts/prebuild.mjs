@@ -9,14 +9,15 @@ import { parseArgs } from "node:util";
 import { importLib } from "./build-native.mjs";
 import { compareVersions, readElf } from "./elf.mjs";
 
-const HELP = `usage: node scripts/prebuild.mjs [--arch arm64] [--any-system] cpu|cuda…
+const HELP = `usage: node scripts/prebuild.mjs [--arch arm64] [--any-system] [--jobs N] cpu|cuda…
 
 Builds the addon with prebuildify over CMake, strips it, and writes build.json: versions, the
 symbol versions that it needs, and checksums. Fails if it needs more than the oldest system
 that torch's own wheels support, has a run path or needs an unknown library.
 
   --arch arm64   for 64-bit ARM, with Debian's cross compiler; cpu only
-  --any-system   accept the symbol versions of this system's compiler; not for a release`;
+  --any-system   accept the symbol versions of this system's compiler; not for a release
+  --jobs N       compiler processes at once`;
 
 // manylinux_2_28, as torch's wheels.
 const OLDEST = { GLIBC: "2.28", GLIBCXX: "3.4.25", CXXABI: "1.3.11", GCC: "7.0.0" };
@@ -72,6 +73,7 @@ async function main() {
     options: {
       arch: { type: "string", default: process.arch },
       "any-system": { type: "boolean" },
+      jobs: { type: "string" },
       help: { type: "boolean", short: "h" },
     },
   });
@@ -95,6 +97,7 @@ async function main() {
       ...process.env,
       NLAC_PREBUILD: variant,
       NLAC_PREBUILD_ARCH: arch,
+      ...(values.jobs && { NLAC_PREBUILD_JOBS: values.jobs }),
       PREBUILD_STRIP_BIN: strip,
     };
     run(join(root, "node_modules", ".bin", "prebuildify"), argv, env);

@@ -1,8 +1,11 @@
 #!/usr/bin/env node
 // Memory, traffic and speed of training on several ranks of this machine, against the plans of
 // `nlac train --dry-run` (lib/estimate) and the formulas of docs/scaling.md. Uses the built package.
-//   node scripts/measure-ranks.mjs [--ranks 1,2,4] [--sharding none,1,2,3] [--updates 3] [--quick] [--json]
-// An update is NLAC's two losses, each with a step. The ranks are processes with one thread each.
+//   node scripts/measure-ranks.mjs [--ranks 1,2,4] [--sharding none,1,2,3] [--updates 3]
+//     [--tokens 64] [--quick] [--json]
+// An update is NLAC's two losses on 8 texts of --tokens tokens, each with a step. The ranks are
+// processes with one thread each. Held memory is that of the rank with the most, after two updates;
+// the peak is the highest of the updates after them.
 // Bytes are those of the loopback interface of a network namespace of its own, with all headers;
 // where such a namespace cannot be made (util-linux's unshare, iproute2's ip), they are left out.
 import { spawn, spawnSync } from "node:child_process";
@@ -19,7 +22,7 @@ import { freePort } from "./torture/support/rank-processes.mjs";
 const file = fileURLToPath(import.meta.url);
 const size = 2; // bytes of bfloat16
 
-function setupOf(quick) {
+function setupOf({ quick, tokens }) {
   const config = {
     ...{ architectures: ["LlamaForCausalLM"], model_type: "llama", vocab_size: quick ? 256 : 4096 },
     ...{ hidden_size: quick ? 64 : 384, intermediate_size: quick ? 192 : 1152 },
@@ -27,7 +30,7 @@ function setupOf(quick) {
     ...{ num_key_value_heads: quick ? 1 : 6, max_position_embeddings: 256, rms_norm_eps: 1e-5 },
     ...{ rope_theta: 10000, hidden_act: "silu", tie_word_embeddings: true, eos_token_id: 0 },
   };
-  return { config, texts: 8, tokens: 64, microBatchTokens: 128 };
+  return { config, texts: 8, tokens, microBatchTokens: 2 * tokens };
 }
 
 // ------------------------------------------------------------------------------ processes of a trial
@@ -49,13 +52,17 @@ function bytesSent() {
 
 async function otherRank() {
   const ranks = await joinRanks(rankPlace(), "cpu");
+  globalThis.gc();
   console.log(memoryOfProcess("self").own);
   await serveRank(ranks);
 }
 
 function startOther(rank, place) {
   const env = { ...process.env, ...place, RANK: String(rank), LOCAL_RANK: String(rank) };
-  const child = spawn(process.execPath, [file, "--other"], { env, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(process.execPath, ["--expose-gc", file, "--other"], {
+    env,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const before = new Promise((resolve) =>
     createInterface({ input: child.stdout }).once("line", (line) => resolve(Number(line))),
   );
@@ -63,12 +70,14 @@ function startOther(rank, place) {
 }
 
 /** Rank 0 of one trial. Returns its figures; memory is the highest of all ranks. */
-async function trial({ ranks: count, sharding, updates, quick, counted }) {
-  const { config, texts, tokens, microBatchTokens } = setupOf(quick);
+async function trial(asked) {
+  const { ranks: count, sharding, updates, counted } = asked;
+  const { config, texts, tokens, microBatchTokens } = setupOf(asked);
   const port = await freePort();
   const place = { WORLD_SIZE: String(count), MASTER_ADDR: "127.0.0.1", MASTER_PORT: String(port) };
   const others = Array.from({ length: count - 1 }, (_, i) => startOther(i + 1, place));
   const ranks = await joinRanks(rankPlace({ ...place, RANK: "0", LOCAL_RANK: "0" }), "cpu");
+  globalThis.gc();
   const own = memoryOfProcess("self").own;
   const options = { dtype: "bfloat16", sharding, microBatchTokens };
   const model = await DistributedLearner.open({ kind: "create", config, options }, ranks);
@@ -128,8 +137,9 @@ async function trial({ ranks: count, sharding, updates, quick, counted }) {
 // -------------------------------------------------------------------------------------- expectations
 
 /** What the plan says of a rank, and what the formulas of docs/scaling.md say of its traffic. */
-function planOf({ ranks, sharding, quick }) {
-  const { config, texts, tokens, microBatchTokens } = setupOf(quick);
+function planOf(asked) {
+  const { ranks, sharding } = asked;
+  const { config, texts, tokens, microBatchTokens } = setupOf(asked);
   const recipe = parseRecipe(
     {
       ...{ name: "measured", model: { config, tokenizer: {} }, environment: { name: "errands" } },
@@ -174,7 +184,7 @@ function canIsolate() {
 
 /** Runs a trial in processes of its own. */
 async function runTrial(options) {
-  const command = [process.execPath, file, "--one", JSON.stringify(options)];
+  const command = [process.execPath, "--expose-gc", file, "--one", JSON.stringify(options)];
   const [program, ...args] = options.counted
     ? ["unshare", ...isolation, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", ...command]
     : command;
@@ -208,6 +218,7 @@ async function main() {
       ranks: { type: "string", default: "1,2,4" },
       sharding: { type: "string", default: "none,1,2,3" },
       updates: { type: "string", default: "3" },
+      tokens: { type: "string", default: "64" },
       quick: { type: "boolean", default: false },
       json: { type: "boolean", default: false },
       one: { type: "string" },
@@ -221,7 +232,8 @@ async function main() {
   for (const ranks of values.ranks.split(",").map(Number)) {
     for (const name of ranks === 1 ? ["none"] : values.sharding.split(",")) {
       const sharding = name === "none" ? name : Number(name);
-      const options = { ranks, sharding, updates: Number(values.updates), quick: values.quick, counted };
+      const [updates, tokens] = [Number(values.updates), Number(values.tokens)];
+      const options = { ranks, sharding, updates, tokens, quick: values.quick, counted };
       const result = { ranks, sharding, plan: planOf(options), measured: await runTrial(options) };
       results.push(result);
       if (!values.json) process.stderr.write(`${row(result)}\n`);

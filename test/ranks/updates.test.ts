@@ -43,7 +43,12 @@ afterAll(async () => {
 });
 
 function create(sharding: LearnerSource["options"]["sharding"]): LearnerSource {
-  return { kind: "create", config: tinyConfig, tokenizer: undefined, options: { ...learnerOptions, sharding } };
+  return {
+    kind: "create",
+    config: tinyConfig,
+    tokenizer: undefined,
+    options: { ...learnerOptions, sharding },
+  };
 }
 
 describe.each(methods)("updates of %s", (method) => {

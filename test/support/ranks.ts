@@ -109,7 +109,9 @@ export class RankPool {
       const { RANK, WORLD_SIZE, ...env } = process.env;
       const options = { cwd: root, env: { ...env, NLAC_THREADS: "1" } };
       const args = ["--import", "jiti/register", rankChild];
-      this.#processes.push(spawn(process.execPath, args, { ...options, stdio: ["pipe", "ignore", "inherit"] }));
+      this.#processes.push(
+        spawn(process.execPath, args, { ...options, stdio: ["pipe", "ignore", "inherit"] }),
+      );
     }
     const port = await freePort();
     for (const [i, { stdin }] of this.#processes.slice(0, count - 1).entries())

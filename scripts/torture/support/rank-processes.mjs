@@ -5,8 +5,8 @@ import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 const nlac = fileURLToPath(new URL("../../../bin/nlac.js", import.meta.url));
-/** Seconds after which ranks that do not end are killed. */
-const longest = 180;
+/** Seconds after which ranks that do not end are killed; many, for machines with other work. */
+const longest = 900;
 
 /** A port that nothing listens on. */
 export function freePort() {

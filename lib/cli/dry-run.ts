@@ -195,7 +195,7 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
   return [...lines, paragraph(verdict)].join("\n");
 }
 
-function renderRanks({ learner }: Recipe, { device, plans }: RankPlans): string {
+function renderRanks({ learner }: Recipe, { device, plans, fewest }: RankPlans): string {
   const rows = [["ranks, each on one GPU", "sharding", "as assumed", "at the limits", "sent per step"]];
   const fits = ({ atLimits }: RankPlan) => atLimits <= device.memory;
   for (const plan of plans) {
@@ -208,15 +208,21 @@ function renderRanks({ learner }: Recipe, { device, plans }: RankPlans): string 
       plan.ranks === 1 ? "–" : formatBytes(plan.sent),
     ]);
   }
-  const first = plans.find(fits);
-  const verdict =
-    first === undefined
-      ? `None fits at the limits on ${device.name}s of ${formatBytes(device.memory)}.`
-      : first.ranks === 1
-        ? `One ${device.name} of ${formatBytes(device.memory)} has enough memory at the limits; more ranks are faster.`
-        : `The fewest ${device.name}s of ${formatBytes(device.memory)} that fit at the limits: ${first.ranks}, with --set learner.sharding=${first.sharding}.`;
+  const verdict = [
+    ...(fewest?.device === device
+      ? []
+      : [`None fits at the limits on ${device.name}s of ${formatBytes(device.memory)}.`]),
+    ...(fewest === undefined ? [] : [renderFewest(fewest)]),
+  ].join(" ");
   const now = `This recipe has learner.sharding ${learner.sharding}. "!" does not fit. docs/scaling.md shows how to start ranks.`;
   return [table(rows), paragraph(`${verdict} ${now}`)].join("\n");
+}
+
+function renderFewest({ device, plan }: NonNullable<RankPlans["fewest"]>): string {
+  const memory = formatBytes(device.memory);
+  return plan.ranks === 1
+    ? `One ${device.name} of ${memory} has enough memory at the limits; more ranks are faster.`
+    : `The fewest ${device.name}s of ${memory} that fit at the limits: ${plan.ranks}, with --set learner.sharding=${plan.sharding}.`;
 }
 
 function listed(fits: readonly Fit[]): string {

@@ -19,11 +19,16 @@ export interface RankPlan extends Split {
 }
 
 export interface RankPlans {
+  /** The card that most clusters have. */
   device: Device;
   plans: RankPlan[];
+  /**
+   * The fewest ranks that fit at the limits on `device`, or else on the smallest larger card on
+   * which any do; undefined if there is none.
+   */
+  fewest: { device: Device; plan: RankPlan } | undefined;
 }
 
-/** The card that most clusters have. */
 const plannedDevice = "H100";
 const rankCounts = [1, 2, 4, 8, 16, 32];
 const stages = ["none", 1, 2, 3] as const;
@@ -42,7 +47,12 @@ export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlan
       };
     }),
   );
-  return { device, plans };
+  const larger = gpus.filter(({ memory }) => memory > device.memory).sort((a, b) => a.memory - b.memory);
+  const fewest = [device, ...larger].flatMap((card) => {
+    const plan = plans.find((one) => one.atLimits <= card.memory);
+    return plan === undefined ? [] : [{ device: card, plan }];
+  })[0];
+  return { device, plans, fewest };
 }
 
 /**

@@ -43,6 +43,17 @@ describe("the memory of a rank", () => {
   });
 });
 
+test("what does not fit on 80 GB is planned on larger cards", async () => {
+  // 32 billion parameters at stage 3 over 16 ranks: 24 / 16 bytes each, the gathered layers' 2 for
+  // generation, and 8 more for each of the 1.56 billion of embeddings and head.
+  const recipe = await loadRecipe("paper/qwq-32b-tau-bench", ["learner.device=cuda"]);
+  const { ranks } = estimate(recipe);
+  const plan = ranks!.plans.find(({ ranks: count, sharding }) => count === 16 && sharding === 3)!;
+  expect(plan.assumed / 1e9).toBeGreaterThan(124);
+  expect(ranks!.plans.every(({ atLimits }) => atLimits > ranks!.device.memory)).toBe(true);
+  expect(ranks!.fewest).toMatchObject({ device: { name: "H200" }, plan: { ranks: 16, sharding: 3 } });
+});
+
 test("a dry run for GPUs plans ranks, one for a CPU does not", async () => {
   const shown = async (...changes: string[]) => {
     const recipe = await loadRecipe("paper/qwen2.5-7b-tau-bench", changes);

@@ -4,10 +4,8 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { DistilledText, ScoredText } from "../../lib/model/language-model.ts";
 import { DistributedLearner } from "../../lib/ranks/distributed-learner.ts";
-import { joinRanks } from "../../lib/ranks/join.ts";
-import type { RankPlace } from "../../lib/ranks/place.ts";
 import type { LearnerSource } from "../../lib/ranks/protocol.ts";
-import { freePort, type RankProcess, startRank } from "../support/ranks.ts";
+import { joinAsFirst, openRanks, type RankProcess } from "../support/ranks.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 // Starting a process takes long on a busy machine.
@@ -19,17 +17,8 @@ const options = { dtype: "float32", seed: 3, heads: "value", microBatchTokens: 6
 const step = { learningRate: 1e-3, weightDecay: 0.01, epsilon: 1e-4 };
 
 async function open(source: LearnerSource): Promise<{ whole: DistributedLearner; other: RankProcess }> {
-  const port = await freePort();
-  const other = startRank(1, 2, port, "test/support/rank-child.ts");
-  const ranks = await joinRanks(placeAt(port), "cpu");
-  return { whole: await DistributedLearner.open(source, ranks), other };
-}
-
-function placeAt(port: number): RankPlace {
-  return {
-    ...{ rank: 0, ranks: 2, localRank: 0, localRanks: undefined },
-    ...{ address: "127.0.0.1", port, serves: true, restart: 0, timeoutMs: 300_000 },
-  };
+  const { model, others } = await openRanks(2, source);
+  return { whole: model, other: others[0]! };
 }
 
 const load = (sharding: "none" | 1 | 2 | 3): LearnerSource => ({
@@ -201,10 +190,8 @@ describe("a learner of two ranks", () => {
 });
 
 test("a learner that no rank can open ends all", async () => {
-  const port = await freePort();
-  const other = startRank(1, 2, port, "test/support/rank-child.ts");
-  const ranks = await joinRanks(placeAt(port), "cpu");
   const source: LearnerSource = { kind: "resume", directory: "/nowhere", options: { ...options } };
+  const { ranks, others } = await joinAsFirst(2);
   await expect(DistributedLearner.open(source, ranks)).rejects.toMatchObject({ code: "ERR_CHECKPOINT" });
-  expect(await other.exited).toMatchObject({ code: 1, errors: expect.stringContaining("ERR_PEER") });
+  expect(await others[0]!.exited).toMatchObject({ code: 1, errors: expect.stringContaining("ERR_PEER") });
 });

@@ -10,6 +10,9 @@ import { nlac } from "../support/command-line.ts";
 import { startNlac } from "../support/ranks.ts";
 import { inDirectory } from "../support/tiny.ts";
 
+/** Of the comparison of episodes: NLAC_RANK_UPDATES=50 makes it longer. */
+const long = Number(process.env.NLAC_RANK_UPDATES ?? 0);
+const [iterations, perIteration] = long > 0 ? [Math.ceil(long / 5), 5] : [2, 2];
 const small = [
   "config.iterations=2",
   "config.episodesPerIteration=4",
@@ -31,8 +34,18 @@ test.each([2, 3])(
     await inDirectory(async (directory) => {
       const one = join(directory, "one");
       const two = join(directory, "two");
-      expect(await nlac("train", "errands", ...small, "--run", one)).toMatchObject({ code: 0 });
-      const command = ["train", "errands", ...small, "--set", `learner.sharding=${sharding}`, "--run", two];
+      const rounds = [`config.iterations=${iterations}`, `config.updatesPerIteration=${perIteration}`];
+      const settings = [...small, ...rounds.flatMap((change) => ["--set", change])];
+      expect(await nlac("train", "errands", ...settings, "--run", one)).toMatchObject({ code: 0 });
+      const command = [
+        "train",
+        "errands",
+        ...settings,
+        "--set",
+        `learner.sharding=${sharding}`,
+        "--run",
+        two,
+      ];
       const ranks = await startNlac(2, ...command);
       const [first, second] = await Promise.all(ranks.map(({ exited }) => exited));
       expect(first).toMatchObject({ code: 0, output: expect.stringContaining("Done after") });
@@ -41,7 +54,7 @@ test.each([2, 3])(
 
       const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
       expect(again.map(({ code }) => code)).toEqual([0, 0]);
-      expect(again[0]!.output).toContain("4 updates");
+      expect(again[0]!.output).toContain(`${iterations * perIteration} updates`);
       const other = await startNlac(1, "train", "errands", "--run", two);
       const refused = await other[0]!.exited;
       expect(refused.code).toBe(1);

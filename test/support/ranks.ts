@@ -1,8 +1,13 @@
 /** Starts the ranks of a training as processes of this machine. */
 
 import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
+import { DistributedLearner } from "../../lib/ranks/distributed-learner.ts";
+import { joinRanks, type Ranks } from "../../lib/ranks/join.ts";
+import type { RankPlace } from "../../lib/ranks/place.ts";
+import type { LearnerSource } from "../../lib/ranks/protocol.ts";
 
 export interface Exited {
   code: number | null;
@@ -16,6 +21,7 @@ export interface RankProcess {
 }
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
+const rankChild = "test/support/rank-child.ts";
 
 /** A port that nothing listens on. */
 export function freePort(): Promise<number> {
@@ -68,4 +74,55 @@ export function startRank(
 export async function startNlac(ranks: number, ...argv: string[]): Promise<RankProcess[]> {
   const port = await freePort();
   return Array.from({ length: ranks }, (_, rank) => startRank(rank, ranks, port, "lib/cli/main.ts", ...argv));
+}
+
+function placeOf(rank: number, ranks: number, port: number): RankPlace {
+  return {
+    ...{ rank, ranks, localRank: rank, localRanks: undefined, address: "127.0.0.1", port },
+    ...{ serves: rank === 0, restart: 0, timeoutMs: 300_000 },
+  };
+}
+
+/** Starts ranks 1 to `count` - 1 of a learner, and joins them as rank 0. */
+export async function joinAsFirst(count: number): Promise<{ ranks: Ranks; others: RankProcess[] }> {
+  const port = await freePort();
+  const others = Array.from({ length: count - 1 }, (_, i) => startRank(i + 1, count, port, rankChild));
+  return { ranks: await joinRanks(placeOf(0, count, port), "cpu"), others };
+}
+
+/** Opens a learner of `count` ranks, of which this process is the first. */
+export async function openRanks(
+  count: number,
+  source: LearnerSource,
+): Promise<{ model: DistributedLearner; others: RankProcess[] }> {
+  const { ranks, others } = await joinAsFirst(count);
+  return { model: await DistributedLearner.open(source, ranks), others };
+}
+
+/** Processes that serve as ranks of several learners, one learner after the other. */
+export class RankPool {
+  readonly #processes: ChildProcess[] = [];
+
+  /** Opens a learner of `count` ranks, of which this process is the first. */
+  async open(count: number, source: LearnerSource): Promise<DistributedLearner> {
+    while (this.#processes.length < count - 1) {
+      const { RANK, WORLD_SIZE, ...env } = process.env;
+      const options = { cwd: root, env: { ...env, NLAC_THREADS: "1" } };
+      const args = ["--import", "jiti/register", rankChild];
+      this.#processes.push(
+        spawn(process.execPath, args, { ...options, stdio: ["pipe", "ignore", "inherit"] }),
+      );
+    }
+    const port = await freePort();
+    for (const [i, { stdin }] of this.#processes.slice(0, count - 1).entries())
+      stdin!.write(`${JSON.stringify(placeOf(i + 1, count, port))}\n`);
+    return DistributedLearner.open(source, await joinRanks(placeOf(0, count, port), "cpu"));
+  }
+
+  /** Ends the processes. Resolves with their exit codes. */
+  async close(): Promise<(number | null)[]> {
+    const ended = this.#processes.map((child) => once(child, "close") as Promise<[number | null]>);
+    for (const { stdin } of this.#processes) stdin!.end();
+    return (await Promise.all(ended)).map(([code]) => code);
+  }
 }

@@ -36,6 +36,7 @@ test.skipIf(!built)("every campaign describes itself", async () => {
     "models",
     "numbers",
     "properties",
+    "ranks",
     "served",
     "server",
   ])
@@ -64,6 +65,7 @@ describe.skipIf(!built)("a short form of", () => {
     ["mcp", 20],
     ["models", 8],
     ["numbers", 7],
+    ["ranks", 2],
     ["served", 1],
     ["server", 8],
   ])(

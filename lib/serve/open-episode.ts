@@ -13,6 +13,7 @@ export interface OpenEpisode extends Relations {
   named: boolean;
   /** The messages of the first request. */
   opening: Message[];
+  /** The objects are replaced, not changed, so that the log finds what changed. */
   turns: EpisodeRecord["turns"];
   /** The conversation after the last turn. Each turn's state is a prefix of it. */
   conversation: Conversation;
@@ -33,11 +34,16 @@ export interface OpenEpisode extends Relations {
 export function openRecord(name: string, episode: OpenEpisode): OpenRecord {
   const { named, parent, group, split, rewarded, acknowledged, opening, turns, conversation, asked, key } =
     episode;
-  const time = Date.now() - (performance.now() - episode.answered);
   return {
-    ...{ name, named, parent, group, split, rewarded, acknowledged, opening, turns, asked, key, time },
+    ...{ name, named, parent, group, split, rewarded, acknowledged, opening, turns, asked, key },
+    time: timeOf(episode),
     conversation: conversation.toJSON(),
   };
+}
+
+/** Time of the last reply or reward, in milliseconds since 1970. */
+export function timeOf({ answered }: OpenEpisode): number {
+  return Date.now() - (performance.now() - answered);
 }
 
 /** The record of an episode that ends now. */

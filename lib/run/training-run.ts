@@ -159,6 +159,12 @@ export function trainingResult(
   return { updates, episodes, environmentSteps, stopped };
 }
 
+export interface ArrivedDemonstrations {
+  examples: readonly { prompt: readonly number[]; response: readonly number[] }[];
+  /** To be called after the step on them. Returns how many demonstrations are still to be imitated. */
+  imitated(): number;
+}
+
 export interface TrainingRun {
   /** Fires to stop the run: the algorithm rolls back to a safe point, saves and returns. */
   readonly signal: AbortSignal;
@@ -182,6 +188,11 @@ export interface TrainingRun {
    * fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
+  /**
+   * Where demonstrations come from, if they arrive during the run: resolves with up to `most`
+   * actions to imitate, once there are any. Throws ERR_ABORTED when the signal fires.
+   */
+  readonly nextDemonstrations?: (most: number) => Promise<ArrivedDemonstrations>;
   /**
    * The last checkpoint: its state, the episodes before it (iterable once, one in memory at a
    * time), and the replay buffer's directory. Undefined in a new run.

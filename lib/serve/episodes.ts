@@ -15,8 +15,15 @@ import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import { actionOf } from "./answers.ts";
 import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
-import { asMessage, endedRecord, heldBy, type OpenEpisode, totalReward } from "./open-episode.ts";
-import type { OpenLog, Relations } from "./open-log.ts";
+import {
+  asMessage,
+  endedRecord,
+  heldBy,
+  type OpenEpisode,
+  type Relations,
+  totalReward,
+} from "./open-episode.ts";
+import type { OpenLog } from "./open-log.ts";
 import { badRequest, RequestError, requireTrained, type Said } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
 import {

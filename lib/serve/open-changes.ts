@@ -8,8 +8,7 @@
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
-import { type OpenEpisode, timeOf } from "./open-episode.ts";
-import type { OpenRecord } from "./open-log.ts";
+import { type OpenEpisode, type OpenRecord, timeOf } from "./open-episode.ts";
 import { withReadRewards } from "./repeated-rewards.ts";
 
 /** A change of a logged state. */

@@ -2,11 +2,18 @@
 
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
-import type { Conversation } from "../tokens/conversation.ts";
+import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Held } from "./conversation-cache.ts";
-import type { OpenRecord, Relations } from "./open-log.ts";
 import type { Said } from "./protocol.ts";
 import type { Ending } from "./repeated-rewards.ts";
+
+/** What a request says about its episode, besides the name. */
+export interface Relations {
+  parent?: string | undefined;
+  group?: string | undefined;
+  /** Whether it is held out. A sub-episode of a held-out one is, too. */
+  split?: "test" | undefined;
+}
 
 export interface OpenEpisode extends Relations {
   /** Whether the client named it. Its requests are then matched by that name only. */
@@ -28,6 +35,23 @@ export interface OpenEpisode extends Relations {
   rewarded: boolean;
   /** The rewards of which a repeated request is recognized. */
   acknowledged: readonly AcknowledgedReward[];
+}
+
+/** The state of an open episode in the log. */
+export interface OpenRecord extends Relations {
+  name: string;
+  named: boolean;
+  /** Whether a reward of it was acknowledged. */
+  rewarded: boolean;
+  /** Absent in logs of earlier versions. */
+  acknowledged?: readonly AcknowledgedReward[];
+  opening: Message[];
+  turns: EpisodeRecord["turns"];
+  conversation: ConversationJson;
+  asked: string;
+  key: string;
+  /** Time of the last answer or reward, in milliseconds since 1970. */
+  time: number;
 }
 
 /** The state as it is logged. */

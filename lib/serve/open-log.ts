@@ -5,38 +5,10 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import type { Message } from "../contract/environment.ts";
-import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
 import { RecordWriter, readRecords } from "../files/records.ts";
-import type { ConversationJson } from "../tokens/conversation.ts";
 import { apply, changeOf, type Logged, loggedOf, type OpenChange } from "./open-changes.ts";
-import { type OpenEpisode, openRecord } from "./open-episode.ts";
+import { type OpenEpisode, type OpenRecord, openRecord } from "./open-episode.ts";
 import type { Redactable } from "./redact.ts";
-
-/** What a request says about its episode, besides the name. */
-export interface Relations {
-  parent?: string | undefined;
-  group?: string | undefined;
-  /** Whether it is held out. A sub-episode of a held-out one is, too. */
-  split?: "test" | undefined;
-}
-
-/** The state of an open episode. */
-export interface OpenRecord extends Relations {
-  name: string;
-  named: boolean;
-  /** Whether a reward of it was acknowledged. */
-  rewarded: boolean;
-  /** Absent in logs of earlier versions. */
-  acknowledged?: readonly AcknowledgedReward[];
-  opening: Message[];
-  turns: EpisodeRecord["turns"];
-  conversation: ConversationJson;
-  asked: string;
-  key: string;
-  /** Time of the last answer or reward, in milliseconds since 1970. */
-  time: number;
-}
 
 interface EndRecord {
   name: string;

@@ -1,6 +1,6 @@
 /**
  * Corrections by people: a better answer for a turn is a demonstration. Each is imitated a set
- * number of times, between the updates of the algorithm.
+ * number of times: by SFT, or between the updates of another method.
  *
  *   L(s, a*) = -log π_θ(a* | s)
  */
@@ -82,26 +82,40 @@ export class Corrections {
     this.#all = kept();
   }
 
+  /** How many were not imitated often enough yet. */
+  get waiting(): number {
+    return this.#all.filter((correction) => this.#isDue(correction)).length;
+  }
+
+  /** Up to `most` that were not imitated often enough: the least imitated, the newest of them first. */
+  due(most: number): Correction[] {
+    return this.#all
+      .filter((correction) => this.#isDue(correction))
+      .reverse() // the sort is stable
+      .sort((a, b) => this.#countOf(a.id) - this.#countOf(b.id))
+      .slice(0, most);
+  }
+
+  /** Notes that corrections were imitated once more. */
+  count(imitated: readonly Correction[]): void {
+    for (const { id } of imitated) this.#counts.set(id, this.#countOf(id) + 1);
+  }
+
   /**
-   * One step on the corrections that were imitated least, the newest of them first. Call it only
-   * while no gradients are pending.
+   * One step on the corrections that are due. Call it only while no gradients are pending.
    *
    * @returns metrics, or undefined if every correction was imitated often enough
    */
   async imitate(model: LanguageModel): Promise<Record<string, number> | undefined> {
-    const { epochs, batchSize, learningRate, maxGradNorm } = this.#config;
-    const due = this.#all
-      .filter(({ id }) => this.#countOf(id) < epochs)
-      .reverse() // the sort is stable
-      .sort((a, b) => this.#countOf(a.id) - this.#countOf(b.id))
-      .slice(0, batchSize);
+    const { batchSize, learningRate, maxGradNorm } = this.#config;
+    const due = this.due(batchSize);
     if (due.length === 0) return undefined;
     const texts = due.map(({ prompt, response }) => {
       return { prompt, response, weight: 1 / (response.length * due.length) };
     });
     const losses = await model.tokenNll(texts);
     const { gradNorm, skipped } = await model.step({ learningRate, maxGradNorm, moments: "corrections" });
-    for (const { id } of due) this.#counts.set(id, this.#countOf(id) + 1);
+    this.count(due);
     return {
       "corrections/nll": mean(losses.map(mean)),
       "corrections/grad_norm": gradNorm,
@@ -111,6 +125,10 @@ export class Corrections {
 
   close(): void {
     this.#writer.close();
+  }
+
+  #isDue({ id }: Correction): boolean {
+    return this.#countOf(id) < this.#config.epochs;
   }
 
   #countOf(id: string): number {

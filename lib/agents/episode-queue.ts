@@ -84,14 +84,14 @@ export class EpisodeQueue {
       throwIfAborted(signal);
       await this.#seek(first, signal);
       if (this.#waiting.length >= count) break;
-      if (!(await idle())) await this.#change(signal);
+      if (!(await idle())) await this.change(signal);
     }
     const taken = this.#waiting.splice(0, Math.max(count, most));
     this.#first = first + taken.length;
     return taken.map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
   }
 
-  /** Wakes a waiting `next`, which then calls `idle` again. */
+  /** Wakes a waiting `next`, which then calls `idle` again, and a waiting `change`. */
   wake(): void {
     this.#changed();
   }
@@ -113,8 +113,8 @@ export class EpisodeQueue {
     this.#first = first;
   }
 
-  /** Resolves at the next change, or when the signal fires. */
-  #change(signal: AbortSignal): Promise<void> {
+  /** Resolves when an episode is added, at `wake`, or when the signal fires. For one caller at a time. */
+  change(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
         signal.removeEventListener("abort", done);

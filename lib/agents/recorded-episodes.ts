@@ -45,10 +45,7 @@ export class RecordedEpisodes {
   }
 }
 
-/**
- * The ids of an answer after `state`, with the end of the turn. Throws a RequestError if it does
- * not fit.
- */
+/** The ids of an answer after `state`, with the end of the turn. */
 export function answerIds(
   model: LanguageModel,
   state: Conversation,
@@ -63,8 +60,5 @@ export function answerIds(
           arguments: JSON.stringify(call.arguments),
           ...(thought === "" ? {} : { thought }),
         });
-  const answer = [...tokens, model.endOfTurn];
-  if (state.prompt().length + answer.length > model.maxPositions)
-    throw badRequest("The answer does not fit into the model's context after this turn.", "content");
-  return { text, tokens: answer };
+  return { text, tokens: [...tokens, model.endOfTurn] };
 }

@@ -25,6 +25,7 @@ import { readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import { endless } from "../run/training-run.ts";
 import type { Episodes } from "../serve/episodes.ts";
+import { badRequest } from "../serve/protocol.ts";
 import { type Redact, redactIds } from "../serve/redact.ts";
 import { type ServeOptions, type Server, serve } from "../serve/server.ts";
 import { openSinks, Reporting } from "../sinks/reporting.ts";
@@ -56,8 +57,8 @@ export interface ServeAndTrainOptions
     | "redact"
   > {
   /**
-   * How to train, with which model: NLAC, RFT, or GRPO, which needs episodes with x-episode-group.
-   * A run is continued with the recipe that started it.
+   * How to train, with which model: NLAC, RFT, GRPO, which needs episodes with x-episode-group, or
+   * SFT, which needs corrections. A run is continued with the recipe that started it.
    */
   recipe: RecipeInput;
   /** The run; one that exists is continued. Default: runs/<recipe>-served. */
@@ -80,7 +81,7 @@ export interface ServeAndTrainOptions
   keepMs?: number;
   /** When an earlier version of the weights is restored. */
   guard?: z.input<typeof guardConfig>;
-  /** How corrections are imitated. */
+  /** How corrections are imitated. With SFT, the recipe says so. */
   corrections?: z.input<typeof correctionsConfig>;
   /** Tasks for GET /v1/tasks/next. Default: the training tasks of the recipe's environment. */
   tasks?: readonly unknown[];
@@ -127,6 +128,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   const path = resolve(options.directory ?? `runs/${given.name}-served`);
   const guard = new GuardRails(checkConfig(guardConfig, options.guard));
   const correctionOptions = checkConfig(correctionsConfig, options.corrections);
+  if (given.algorithm === "sft" && options.corrections !== undefined)
+    throw new NlacError("ERR_CONFIG", "corrections: with SFT, set epochs and rates in the recipe's config.");
   const groupSize = "groupSize" in given.config ? given.config.groupSize : 1;
   const leases = checkConfig(tasksConfig, { groupSize, ...options.leases });
   const heldOut = new HeldOut(checkConfig(heldOutConfig, options.heldOut));
@@ -182,6 +185,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const { learningRate = policyRate } = correctionOptions;
     const corrections = new Corrections(join(path, "corrections.jsonl"), {
       ...correctionOptions,
+      ...(recipe.algorithm === "sft" && { epochs: recipe.config.epochs }),
       learningRate,
     });
     closers.push(() => corrections.close());
@@ -228,6 +232,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
             updates: trainer.updates,
             episodes_waiting: queue.length,
             corrections: corrections.size,
+            corrections_waiting: corrections.waiting,
             failure: trainer.failure ?? null,
             training_share: model.share.trainingShare,
             first_token_ms_p99: model.share.firstTokenMs ?? null,
@@ -242,7 +247,9 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           recordedState: (episode, turn) => recordedEpisodes.stateOf(episode, turn),
           answerIds: (state, answer) => answerIds(model, state, answer),
           correct(correction) {
-            corrections.add(options.redact ? redacted(correction, options.redact, model) : correction);
+            const stored = options.redact ? redacted(correction, options.redact, model) : correction;
+            requireFits(stored, Math.min(model.maxPositions, maxTokensOf(recipe)));
+            corrections.add(stored);
             queue.wake();
           },
           async deleteRecorded(episode) {
@@ -285,6 +292,21 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
 function requireAboveZero(values: Record<string, number | undefined>): void {
   for (const [name, value] of Object.entries(values))
     if (value !== undefined && !(value > 0)) throw new NlacError("ERR_CONFIG", `${name} must be above 0.`);
+}
+
+/** The longest text that the recipe's method trains on, if it has a limit. */
+function maxTokensOf({ config }: Recipe): number {
+  return "maxTokens" in config ? config.maxTokens : Number.POSITIVE_INFINITY;
+}
+
+/** Throws a RequestError for a correction that would never be imitated. */
+function requireFits({ prompt, response }: Pick<Correction, "prompt" | "response">, most: number): void {
+  const tokens = prompt.length + response.length;
+  if (tokens > most)
+    throw badRequest(
+      `The turn's prompt and the answer have ${tokens} tokens; ${most} can be trained on.`,
+      "content",
+    );
 }
 
 function redacted(correction: Omit<Correction, "id">, redact: Redact, { tokenizer }: SharedLearner) {
@@ -344,10 +366,23 @@ async function closeAll(closers: (() => unknown)[]): Promise<void> {
  */
 function requireServable(recipe: Recipe): Recipe {
   const { algorithm, config } = recipe;
-  if (algorithm !== "nlac" && algorithm !== "rft" && algorithm !== "grpo")
-    throw new NlacError("ERR_CONFIG", `nlac serve --train supports NLAC, RFT and GRPO, not ${algorithm}.`);
-  if (config.episodesPerIteration === 0)
-    throw new NlacError("ERR_CONFIG", "config.episodesPerIteration: a served run needs 1 or more.");
+  if (algorithm !== "nlac" && algorithm !== "rft" && algorithm !== "grpo" && algorithm !== "sft")
+    throw new NlacError(
+      "ERR_CONFIG",
+      `nlac serve --train supports NLAC, RFT, GRPO and SFT, not ${algorithm}.`,
+    );
+  if (algorithm === "sft") {
+    if (config.demonstrationsPerTask > 0)
+      throw new NlacError(
+        "ERR_CONFIG",
+        "config.demonstrationsPerTask: a served run imitates corrections; leave this field out.",
+      );
+  } else {
+    if (config.episodesPerIteration === 0)
+      throw new NlacError("ERR_CONFIG", "config.episodesPerIteration: a served run needs 1 or more.");
+    config.iterations = endless;
+    config.environmentSteps = 0;
+  }
   if ("recorded" in config && config.recorded.length > 0)
     throw new NlacError(
       "ERR_CONFIG",
@@ -358,8 +393,6 @@ function requireServable(recipe: Recipe): Recipe {
       "ERR_CONFIG",
       "rollouts: clients play the episodes of a served run; leave this field out.",
     );
-  config.iterations = endless;
-  config.environmentSteps = 0;
   recipe.run.samplesPerUpdate = 0;
   recipe.run.keepCheckpoints = Math.max(recipe.run.keepCheckpoints, keptCheckpoints);
   return recipe;

@@ -1,13 +1,13 @@
 /**
  * The run of an algorithm whose episodes are served: they come from the recording instead of from
- * play, checkpoints also have the version, and corrections are imitated between updates. Metrics
- * and checkpoints are those of the run directory.
+ * play, checkpoints also have the version, and corrections are imitated between updates. For SFT,
+ * corrections are the data instead. Metrics and checkpoints are those of the run directory.
  */
 
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../base/errors.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Progress } from "../display/progress.ts";
 import { type Trajectory, transitionsOfAll } from "../episodes/trajectory.ts";
 import { onDisk, readJson } from "../files/disk.ts";
@@ -15,7 +15,7 @@ import type { Recipe } from "../recipe/recipe.ts";
 import { ReplayBuffer } from "../replay/buffer.ts";
 import type { RunDirectory } from "../run/directory.ts";
 import type { DrawsRecord } from "../run/samples.ts";
-import type { Checkpoint, TrainingRun } from "../run/training-run.ts";
+import type { ArrivedDemonstrations, Checkpoint, TrainingRun } from "../run/training-run.ts";
 import type { Reporting } from "../sinks/reporting.ts";
 import type { Corrections } from "./corrections.ts";
 import type { EpisodeQueue } from "./episode-queue.ts";
@@ -81,6 +81,23 @@ export class ServedRun implements TrainingRun {
     });
   };
 
+  nextDemonstrations = async (most: number): Promise<ArrivedDemonstrations> => {
+    const { queue, corrections, onBoundary } = this.#options;
+    for (;;) {
+      onBoundary();
+      throwIfAborted(this.signal);
+      this.#recordHeldOut();
+      const examples = corrections.due(most);
+      const imitated = () => {
+        corrections.count(examples);
+        return corrections.waiting;
+      };
+      if (examples.length > 0) return { examples, imitated };
+      // Episodes end the wait too: success may have fallen, or a held-out measurement is complete.
+      await queue.change(this.signal);
+    }
+  };
+
   async restore() {
     const { directory, queue, recipe } = this.#options;
     const saved = await directory.restore();
@@ -136,7 +153,8 @@ export class ServedRun implements TrainingRun {
 
   /** One step on corrections. Returns whether there were any. */
   async #imitate(): Promise<boolean> {
-    const { corrections, model } = this.#options;
+    const { corrections, model, recipe } = this.#options;
+    if (recipe.algorithm === "sft") return false; // the algorithm imitates them
     const metrics = await corrections.imitate(model);
     if (metrics === undefined) return false;
     this.#record(metrics);

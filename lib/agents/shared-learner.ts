@@ -27,8 +27,8 @@ import type { DeviceShare } from "./device-share.ts";
 
 /** Requests per generation of training, few enough that requests of clients can join. */
 const groupSize = 8;
-/** Milliseconds after which new requests wait until weights are saved or replaced. */
-const maxSaveWaitMs = 10_000;
+/** Milliseconds after which new requests wait until weights are replaced. */
+const maxReplaceWaitMs = 10_000;
 /** Tokens of the first training job, before the speed is known. */
 const firstTokens = 256;
 
@@ -104,7 +104,7 @@ export class SharedLearner implements LanguageModel, ServedModel {
       this.#changes = changes;
       await earlier.dispose();
     };
-    await this.share.alone(0, undefined, change, maxSaveWaitMs);
+    await this.share.alone(0, undefined, change, maxReplaceWaitMs);
   }
 
   async dispose(): Promise<void> {
@@ -250,8 +250,12 @@ export class SharedLearner implements LanguageModel, ServedModel {
     return this.#alone(this.#stepMs, () => this.#learner.targetDistance());
   }
 
+  /**
+   * Requests are admitted meanwhile, because weights change only between training's calls. They wait
+   * for the core to write its files, and not for the checksums.
+   */
   async save(directory: string): Promise<void> {
-    await this.share.alone(0, undefined, () => this.#learner.save(directory), maxSaveWaitMs);
+    await this.#learner.save(directory);
   }
 
   // --- helpers ---------------------------------------------------------------------------------

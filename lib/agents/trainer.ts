@@ -168,7 +168,9 @@ export class Trainer {
     return new ServedRun({
       ...{ directory: this.#run, recipe, model, queue, corrections, guard, heldOut, reporting },
       saveFirst: target !== undefined,
-      ...(target && { corrected: this.#corrected }),
+      // SFT alone does not repeat what led to the rollback. Other methods keep imitating corrections,
+      // of which the restored weights may know nothing.
+      ...(target && recipe.algorithm !== "sft" && { corrected: this.#corrected }),
       onBoundary: () => this.#check(),
       onCheckpoint: () => {
         // Unless another rollback was requested since.

@@ -6,7 +6,9 @@
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
  *
  * D comes from files of episodes (those of a run, or of `nlac eval --record`, also of a model at a
- * service), and from the environment's scripted episodes.
+ * service), and from the environment's scripted episodes. In a served run D is empty at first and
+ * grows by corrections, the better answers that people post: each step takes those that were
+ * imitated least, the newest of them first, until each was imitated `epochs` times.
  *
  * Departures from the paper, on points that it leaves open:
  * - The loss is averaged over the tokens of an action and then over the batch, as in RFT.
@@ -25,6 +27,7 @@ import { imitatedConfig } from "../playing/config.ts";
 import {
   countersSchema,
   endIteration,
+  endless,
   isOver,
   memoryRun,
   newCounters,
@@ -43,52 +46,47 @@ import { copyRecorded } from "../training/recorded-episodes.ts";
 import { requireDemonstrations, requireForm, requireTasks } from "../training/requirements.ts";
 import { episodesFrom, epochBatch } from "../training/rounds.ts";
 import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep, stepPlace } from "../training/step.ts";
+import { type StepPlace, scheduledStep, stepPlace } from "../training/step.ts";
 import { demonstrated } from "../training/warmup.ts";
 
 const count = z.int().min(1);
 
 /** Each field: meaning, unit, default and, if there is one, the source. "Paper" is HOPE's. */
-export const sftConfig = z
-  .strictObject({
-    /** Passes over the data. Default and paper: 3. */
-    epochs: count.default(3),
-    /** Files of recorded episodes, in order. Default none. Paper: games of GPT-4o, 3 a task. */
-    recorded: z.array(z.string().min(1)).default([]),
-    /**
-     * Scripted episodes of the environment per training task that are imitated in addition. Default
-     * 0. Paper: none.
-     */
-    demonstrationsPerTask: z.int().min(0).default(0),
-    /**
-     * Which recorded episodes are imitated: those that succeeded, or all. Default "successes".
-     * Paper: not given.
-     */
-    select: z.enum(["successes", "all"]).default("successes"),
-    /**
-     * With "successes": minimum reward of an episode that is imitated. Default: the environment
-     * says which succeeded.
-     */
-    successReward: z.number().optional(),
-    /** Actions per step. Default and paper: 64 (4 × 16; Car Dealer 2 × 12). */
-    batchSize: count.default(64),
-    /** When the policy is evaluated, in epochs. Default never. */
-    evaluation: trainingConfig.shape.evaluation,
-    /** Seed of every random choice. Default 0. */
-    seed: trainingConfig.shape.seed,
-    ...optimizerConfig.shape,
-    /** Peak learning rate. Default and paper: 3e-5. */
-    learningRate: z.number().min(0).default(3e-5),
-    /** Default and paper: cosine decay to 0. */
-    schedule: scheduleConfig.prefault({ shape: "cosine" }),
-    ...imitatedConfig.shape,
-    /** Longest text, in tokens; longer ones are left out and counted. Default and paper: 2,048. */
-    maxTokens: count.default(2048),
-  })
-  .refine(({ recorded, demonstrationsPerTask }) => recorded.length > 0 || demonstrationsPerTask > 0, {
-    path: ["recorded"],
-    message: "there is nothing to imitate: name files of `recorded` episodes, or set demonstrationsPerTask",
-  });
+export const sftConfig = z.strictObject({
+  /** Passes over the data. Default and paper: 3. */
+  epochs: count.default(3),
+  /** Files of recorded episodes, in order. Default none. Paper: games of GPT-4o, 3 a task. */
+  recorded: z.array(z.string().min(1)).default([]),
+  /**
+   * Scripted episodes of the environment per training task that are imitated in addition. Default
+   * 0. Paper: none.
+   */
+  demonstrationsPerTask: z.int().min(0).default(0),
+  /**
+   * Which recorded episodes are imitated: those that succeeded, or all. Default "successes".
+   * Paper: not given.
+   */
+  select: z.enum(["successes", "all"]).default("successes"),
+  /**
+   * With "successes": minimum reward of an episode that is imitated. Default: the environment
+   * says which succeeded.
+   */
+  successReward: z.number().optional(),
+  /** Actions per step. Default and paper: 64 (4 × 16; Car Dealer 2 × 12). */
+  batchSize: count.default(64),
+  /** When the policy is evaluated, in epochs. Default never. */
+  evaluation: trainingConfig.shape.evaluation,
+  /** Seed of every random choice. Default 0. */
+  seed: trainingConfig.shape.seed,
+  ...optimizerConfig.shape,
+  /** Peak learning rate. Default and paper: 3e-5. */
+  learningRate: z.number().min(0).default(3e-5),
+  /** Default and paper: cosine decay to 0. */
+  schedule: scheduleConfig.prefault({ shape: "cosine" }),
+  ...imitatedConfig.shape,
+  /** Longest text, in tokens; longer ones are left out and counted. Default and paper: 2,048. */
+  maxTokens: count.default(2048),
+});
 
 export type SftConfig = z.infer<typeof sftConfig>;
 /** Settings of SFT, as a recipe gives them. */
@@ -112,14 +110,26 @@ interface Example {
   turn: number;
 }
 
-/** State shared by the functions below. `iteration` counts finished epochs. */
+/**
+ * State shared by the functions below. `iteration` counts finished epochs; in a served run, how
+ * often all demonstrations so far were imitated.
+ */
 interface Training<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
-  examples: readonly Example[];
   state: z.infer<typeof countersSchema>;
   config: SftConfig & { iterations: number; environmentSteps: number };
   run: TrainingRun;
+}
+
+/** Throws ERR_CONFIG if the configuration names nothing to imitate, as only a served run may. */
+export function requireData({ recorded, demonstrationsPerTask }: SftConfig): void {
+  if (recorded.length === 0 && demonstrationsPerTask === 0)
+    throw new NlacError(
+      "ERR_CONFIG",
+      "There is nothing to imitate: name files of `recorded` episodes in the recipe's config, or set " +
+        "demonstrationsPerTask. To imitate corrections, use nlac serve --train.",
+    );
 }
 
 /**
@@ -135,8 +145,14 @@ export async function trainSft<Task>(options: SftOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   requireForm(environment, config);
   const run = options.run ?? memoryRun();
+  const { nextDemonstrations } = run;
+  if (nextDemonstrations === undefined) requireData(config);
   const saved = await run.restore();
   const state = saved === undefined ? newCounters() : parseState(countersSchema, saved.state);
+  if (nextDemonstrations !== undefined) {
+    const training = { model, environment, state, config: { ...config, iterations: endless }, run };
+    return imitateArriving(training, nextDemonstrations, saved === undefined);
+  }
   const recorded =
     saved === undefined
       ? await copyRecorded(run, config.recorded, model, environment)
@@ -153,7 +169,7 @@ export async function trainSft<Task>(options: SftOptions<Task>): Promise<Trainin
         ? `All ${all.length} actions to imitate are longer than maxTokens (${longest()}) with their prompts.`
         : `None of the ${recorded.length} recorded episodes can be imitated: see \`select\` and \`successReward\`.`,
     );
-  const training: Training<Task> = { model, environment, examples, state, config, run };
+  const training: Training<Task> = { model, environment, state, config, run };
   const perEpoch = Math.ceil(examples.length / config.batchSize);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
   const showOverall = () => run.progress.overall(shareOver(state, config, state.updatesDone / perEpoch));
@@ -174,7 +190,7 @@ export async function trainSft<Task>(options: SftOptions<Task>): Promise<Trainin
       run.progress.phase("update", perEpoch);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < perEpoch) {
-        const metrics = await update(training, perEpoch);
+        const metrics = await update(training, examples, perEpoch);
         state.updates++;
         state.updatesDone++;
         run.metrics(state.updates, metrics);
@@ -188,6 +204,37 @@ export async function trainSft<Task>(options: SftOptions<Task>): Promise<Trainin
     await evaluatePeriodically(training);
     await checkpoint(true);
     return trainingResult(state, false);
+  } catch (error) {
+    await rollBack(model, run, error, () => checkpoint(true));
+    return trainingResult(state, true);
+  }
+}
+
+/** Trains on demonstrations that arrive during the run. Returns when its signal fires. */
+async function imitateArriving<Task>(
+  training: Training<Task>,
+  next: NonNullable<TrainingRun["nextDemonstrations"]>,
+  isNew: boolean,
+): Promise<TrainingResult> {
+  const { model, state, config, run } = training;
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  try {
+    if (isNew) await checkpoint(true);
+    for (;;) {
+      await evaluatePeriodically(training);
+      run.progress.phase("update", 1);
+      const { examples, imitated } = await next(config.batchSize);
+      const started = performance.now();
+      // Nothing says how many will arrive: the learning rate does not decay.
+      const { metrics } = await imitate(training, examples, { step: state.updates, over: 0 });
+      const left = imitated();
+      state.updates++;
+      run.metrics(state.updates, { ...metrics, "time/update": (performance.now() - started) / 1000 });
+      run.progress.show({ NLL: metrics["loss/nll"] ?? Number.NaN });
+      run.progress.advance(1, metrics["tokens/nll"]);
+      await checkpoint(false);
+      if (left === 0) endIteration(state);
+    }
   } catch (error) {
     await rollBack(model, run, error, () => checkpoint(true));
     return trainingResult(state, true);
@@ -238,19 +285,17 @@ async function scriptedExamples<Task>(
 }
 
 /** One step on a batch. Its random choices depend on (seed, epoch) only. */
-async function update<Task>(training: Training<Task>, perEpoch: number): Promise<Record<string, number>> {
-  const { model, examples, state, config, run } = training;
+async function update<Task>(
+  training: Training<Task>,
+  examples: readonly Example[],
+  perEpoch: number,
+): Promise<Record<string, number>> {
+  const { model, state, config, run } = training;
   const started = performance.now();
   const drawn = epochBatch(config, state.iteration, state.updatesDone, examples.length);
   const batch = drawn.map((i) => examples[i]!);
-  const texts = batch.map(({ prompt, response }) => ({
-    prompt: prompt(),
-    response,
-    weight: 1 / (response.length * batch.length),
-  }));
-  const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
-  throwIfAborted(run.signal);
-  const stepped = await scheduledStep(model, config, stepPlace(state, config, perEpoch), state);
+  const texts = batch.map(({ prompt, response }) => ({ prompt: prompt(), response }));
+  const { losses, metrics } = await imitate(training, texts, stepPlace(state, config, perEpoch));
   for (const [i, { trajectory, turn }] of batch.slice(0, run.samplesPerUpdate).entries()) {
     const { prompt, response } = texts[i]!;
     // A demonstration is no episode of the run.
@@ -260,13 +305,24 @@ async function update<Task>(training: Training<Task>, perEpoch: number): Promise
     };
     run.sample({ update: state.updates, trajectory, turn, texts: written, facts: { nll: mean(losses[i]!) } });
   }
-  const tokens = losses.reduce((sum, { length }) => sum + length, 0);
   return {
-    "loss/nll": mean(losses.map(mean)),
+    ...metrics,
     epoch: state.iteration + (state.updatesDone + 1) / perEpoch,
-    "tokens/nll": tokens,
-    "tokens/gradient": tokens,
-    ...stepped,
     "time/update": (performance.now() - started) / 1000,
   };
+}
+
+/** One step: the mean over the texts of each one's mean NLL per token. */
+async function imitate<Task>(
+  { model, config, run, state }: Training<Task>,
+  texts: readonly { prompt: readonly number[]; response: readonly number[] }[],
+  place: StepPlace,
+): Promise<{ losses: Float32Array[]; metrics: Record<string, number> }> {
+  const weighted = texts.map((text) => ({ ...text, weight: 1 / (text.response.length * texts.length) }));
+  const losses = await inGroups(weighted, run.signal, (group) => model.tokenNll(group));
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(model, config, place, state);
+  const tokens = losses.reduce((sum, { length }) => sum + length, 0);
+  const metrics = { "loss/nll": mean(losses.map(mean)), "tokens/nll": tokens, "tokens/gradient": tokens };
+  return { losses, metrics: { ...metrics, ...stepped } };
 }

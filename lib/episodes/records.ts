@@ -5,15 +5,11 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
 import { readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import {
-  type Conversation,
-  type ConversationJson,
-  floatsFromBase64,
-  floatsToBase64,
-} from "../tokens/conversation.ts";
+import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
 
 /** A reward of a served episode, so that a repeated request gets the same answer. */

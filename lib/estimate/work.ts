@@ -148,8 +148,10 @@ function updateOf(recipe: Recipe, texts: Texts, episodes: number, tasks: number)
       return archerUpdate(recipe.config, texts);
     case "sft": {
       const { demonstrationsPerTask, batchSize, recorded } = recipe.config;
-      // A recorded file is not read here: one game per task is assumed for each.
-      const actions = (demonstrationsPerTask + recorded.length) * tasks * texts.lengths.turns;
+      // A recorded file is not read here: one game per task is assumed for each. A served run has
+      // neither: one full batch of corrections is assumed.
+      const named = (demonstrationsPerTask + recorded.length) * tasks * texts.lengths.turns;
+      const actions = named === 0 ? batchSize : named;
       const passes = [pass(texts, "NLL", Math.min(batchSize, actions), texts.state, texts.lengths.action)];
       return { ...resting, updates: Math.ceil(actions / batchSize), steps: 1, passes };
     }

@@ -15,7 +15,7 @@ import { trainNlac } from "../algorithms/nlac.ts";
 import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
 import { trainSac } from "../algorithms/sac.ts";
-import { trainSft } from "../algorithms/sft.ts";
+import { requireData, trainSft } from "../algorithms/sft.ts";
 import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -217,6 +217,7 @@ async function run(
   const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
   let stop: StopFile | undefined;
   try {
+    if (recipe.algorithm === "sft") requireData(recipe.config);
     await requireGiven(recipe, environment, lock !== undefined);
     // Remove a stop file that the previous process did not see.
     if (lock) onDisk(path, () => rmSync(join(path, "stop"), { force: true }));

@@ -160,6 +160,13 @@ export function trainingResult(
   return { updates, episodes, environmentSteps, stopped };
 }
 
+/** Actions to imitate that arrived during a run. */
+export interface ArrivedDemonstrations {
+  examples: readonly { prompt: readonly number[]; response: readonly number[] }[];
+  /** To be called after the step on them. Returns how many demonstrations are still to be imitated. */
+  imitated(): number;
+}
+
 /** What a method reports to, and what tells it to stop. */
 export interface TrainingRun {
   /** Fires to stop the run: the algorithm rolls back to a safe point, saves and returns. */
@@ -184,6 +191,11 @@ export interface TrainingRun {
    * the signal fires.
    */
   readonly nextEpisodes?: (first: number, count: number) => Promise<Trajectory[]>;
+  /**
+   * Where demonstrations come from, if they arrive during the run: resolves with up to `most`
+   * actions to imitate, once there are any. Throws ERR_ABORTED when the signal fires.
+   */
+  readonly nextDemonstrations?: (most: number) => Promise<ArrivedDemonstrations>;
   /**
    * The last checkpoint: its state, the episodes before it (iterable once, one in memory at a
    * time), and the replay buffer's directory. Undefined in a new run.

@@ -15,8 +15,15 @@ import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import { actionOf } from "./answers.ts";
 import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
-import { asMessage, endedRecord, heldBy, type OpenEpisode, openRecord, totalReward } from "./open-episode.ts";
-import type { OpenLog, OpenRecord, Relations } from "./open-log.ts";
+import {
+  asMessage,
+  endedRecord,
+  heldBy,
+  type OpenEpisode,
+  type Relations,
+  totalReward,
+} from "./open-episode.ts";
+import type { OpenLog } from "./open-log.ts";
 import { badRequest, RequestError, requireTrained, type Said } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
 import {
@@ -131,17 +138,7 @@ export class Episodes {
       this.#open.set(name, { ...record, acknowledged, conversation, answered, waiting: 0 });
       this.#tokens += conversation.length;
     }
-    open.start(() => this.#openRecords());
-  }
-
-  *#openRecords(): Generator<OpenRecord> {
-    for (const [name, episode] of this.#open) yield this.#stored(name, episode);
-  }
-
-  /** The state of an open episode as it is stored. */
-  #stored(name: string, episode: OpenEpisode): OpenRecord {
-    const record = openRecord(name, episode);
-    return this.#options.redact?.(record) ?? record;
+    open.start(() => this.#open, this.#options.redact);
   }
 
   /**
@@ -209,7 +206,8 @@ export class Episodes {
     };
     const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
     const last = episode.turns.at(-1);
-    if (last !== undefined && repeated === undefined) last.observation = said;
+    if (last !== undefined && repeated === undefined)
+      episode.turns[episode.turns.length - 1] = { ...last, observation: said };
     const parsed = actionOf(generation, calls ? conversation.tools : undefined, this.#options.actionFormat);
     episode.turns.push({
       ...{ state, text, ...sampledBeside(conversation, state, generation) },
@@ -223,7 +221,7 @@ export class Episodes {
     try {
       this.#forgetOldest(name);
       // A crash of the machine may lose this turn, but no acknowledged reward.
-      this.#options.open?.put(this.#stored(name, episode), false);
+      this.#options.open?.put(name, episode, false);
     } catch (error) {
       // The answer is not lost with the recording. The reward will report the fault to the client.
       this.#options.onFault?.(error);
@@ -280,7 +278,7 @@ export class Episodes {
       this.#finish([...workers, [name, { ...episode, ...now }]], ending);
       this.#rewarded();
     } else {
-      this.#options.open?.put(this.#stored(name, { ...episode, ...now }), true);
+      this.#options.open?.put(name, { ...episode, ...now }, true);
       Object.assign(episode, now);
       // The most recent one is the last.
       this.#open.delete(name);

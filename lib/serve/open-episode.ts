@@ -4,17 +4,25 @@
 
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
-import type { Conversation } from "../tokens/conversation.ts";
+import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Held } from "./conversation-cache.ts";
-import type { OpenRecord, Relations } from "./open-log.ts";
 import type { Said } from "./protocol.ts";
 import type { Ending } from "./repeated-rewards.ts";
+
+/** What a request says about its episode, besides the name. */
+export interface Relations {
+  parent?: string | undefined;
+  group?: string | undefined;
+  /** Whether it is held out. A sub-episode of a held-out one is, too. */
+  split?: "test" | undefined;
+}
 
 export interface OpenEpisode extends Relations {
   /** Whether the client named it. Its requests are then matched by that name only. */
   named: boolean;
   /** The messages of the first request. */
   opening: Message[];
+  /** The objects are replaced, not changed, so that the log finds what changed. */
   turns: EpisodeRecord["turns"];
   /** The conversation after the last turn. Each turn's state is a prefix of it. */
   conversation: Conversation;
@@ -31,15 +39,37 @@ export interface OpenEpisode extends Relations {
   acknowledged: readonly AcknowledgedReward[];
 }
 
+/** The state of an open episode in the log. */
+export interface OpenRecord extends Relations {
+  name: string;
+  named: boolean;
+  /** Whether a reward of it was acknowledged. */
+  rewarded: boolean;
+  /** Absent in logs of earlier versions. */
+  acknowledged?: readonly AcknowledgedReward[];
+  opening: Message[];
+  turns: EpisodeRecord["turns"];
+  conversation: ConversationJson;
+  asked: string;
+  key: string;
+  /** Time of the last answer or reward, in milliseconds since 1970. */
+  time: number;
+}
+
 /** The state as it is logged. */
 export function openRecord(name: string, episode: OpenEpisode): OpenRecord {
   const { named, parent, group, split, rewarded, acknowledged, opening, turns, conversation, asked, key } =
     episode;
-  const time = Date.now() - (performance.now() - episode.answered);
   return {
-    ...{ name, named, parent, group, split, rewarded, acknowledged, opening, turns, asked, key, time },
+    ...{ name, named, parent, group, split, rewarded, acknowledged, opening, turns, asked, key },
+    time: timeOf(episode),
     conversation: conversation.toJSON(),
   };
+}
+
+/** Time of the last reply or reward, in milliseconds since 1970. */
+export function timeOf({ answered }: OpenEpisode): number {
+  return Date.now() - (performance.now() - answered);
 }
 
 /** The record of an episode that ends now. */

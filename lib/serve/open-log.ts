@@ -1,38 +1,14 @@
 /**
  * A log of open episodes, so that a server that was killed or restarted continues them: each line
- * is the whole state of an episode after a change, or says that it has ended. A later line replaces
- * an earlier one of the same name.
+ * is the whole state of an episode, what changed in it since the line before (open-changes.ts), or
+ * says that it has ended. The log therefore grows in proportion to what is said.
  */
 
-import type { Message } from "../contract/environment.ts";
-import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
+import { NlacError } from "../base/errors.ts";
 import { RecordWriter, readRecords } from "../files/records.ts";
-import type { ConversationJson } from "../tokens/conversation.ts";
-
-/** What a request says about its episode, besides the name. */
-export interface Relations {
-  parent?: string | undefined;
-  group?: string | undefined;
-  /** Whether it is held out. A sub-episode of a held-out one is, too. */
-  split?: "test" | undefined;
-}
-
-/** The state of an open episode. */
-export interface OpenRecord extends Relations {
-  name: string;
-  named: boolean;
-  /** Whether a reward of it was acknowledged. */
-  rewarded: boolean;
-  /** Absent in logs of earlier versions. */
-  acknowledged?: readonly AcknowledgedReward[];
-  opening: Message[];
-  turns: EpisodeRecord["turns"];
-  conversation: ConversationJson;
-  asked: string;
-  key: string;
-  /** Time of the last answer or reward, in milliseconds since 1970. */
-  time: number;
-}
+import { apply, changeOf, type Logged, loggedOf, type OpenChange } from "./open-changes.ts";
+import { type OpenEpisode, type OpenRecord, openRecord } from "./open-episode.ts";
+import type { Redactable } from "./redact.ts";
 
 interface EndRecord {
   name: string;
@@ -47,7 +23,10 @@ export class OpenLog {
   readonly #writer: RecordWriter;
   /** Length of the log after it was last rewritten. */
   #rewrittenBytes = 0;
-  #records: () => Iterable<OpenRecord> = () => [];
+  #episodes: () => Iterable<[string, OpenEpisode]> = () => [];
+  #redact = <T extends Redactable>(record: T): T => record;
+  /** What is logged of each open episode. */
+  readonly #logged = new Map<string, Logged>();
 
   /**
    * Opens or creates a log. Throws NlacError ERR_RUN for a damaged one, or one that another process
@@ -61,32 +40,53 @@ export class OpenLog {
   /** The open episodes, the one that changed last at the end. Throws ERR_RUN, ERR_IO. */
   read(): OpenRecord[] {
     const open = new Map<string, OpenRecord>();
-    for (const record of readRecords<OpenRecord | EndRecord>(this.#path)) {
-      open.delete(record.name);
-      if (!("ended" in record)) open.set(record.name, record);
+    // Changes that a rewritten log has of episodes that ended meanwhile.
+    const left = new Set<string>();
+    for (const record of readRecords<OpenRecord | OpenChange | EndRecord>(this.#path)) {
+      const { name } = record;
+      const earlier = open.get(name);
+      open.delete(name);
+      if ("ended" in record) left.delete(name);
+      else if (!("kept" in record)) open.set(name, record);
+      else if (earlier === undefined) left.add(name);
+      else if (apply(record, earlier)) open.set(name, earlier);
+      else throw new NlacError("ERR_RUN", `${this.#path}: a change does not fit the episode ${name}.`);
     }
+    for (const name of left)
+      throw new NlacError("ERR_RUN", `${this.#path} has changes of the episode ${name}, but not its state.`);
     return [...open.values()];
   }
 
   /**
-   * @param records gives the state of all open episodes, with which the log is rewritten now and
-   *   then
+   * @param episodes gives all open episodes, with which the log is rewritten now and then
+   * @param redact what is applied to states and changes before they are stored
    */
-  start(records: () => Iterable<OpenRecord>): void {
-    this.#records = records;
-    this.#writer.replaceNow(records());
+  start(episodes: () => Iterable<[string, OpenEpisode]>, redact = this.#redact): void {
+    this.#episodes = episodes;
+    this.#redact = redact;
+    this.#writer.replaceNow(this.#records());
     this.#rewrittenBytes = this.#writer.bytes;
+    for (const [name, episode] of episodes()) this.#logged.set(name, loggedOf(episode));
   }
 
   /** Appends a state. If `durable`, it is on disk when this returns. Throws ERR_IO. */
-  put(record: OpenRecord, durable: boolean): void {
+  put(name: string, episode: OpenEpisode, durable: boolean): void {
+    const earlier = this.#logged.get(name);
+    const change = earlier && changeOf(earlier, name, episode);
+    const record = this.#redact<OpenRecord | OpenChange>(change ?? openRecord(name, episode));
     if (durable) this.#writer.appendDurably(record);
     else this.#writer.append(record);
+    this.#logged.set(name, loggedOf(episode));
     this.#rewriteIfLong();
+  }
+
+  *#records(): Generator<OpenRecord> {
+    for (const [name, episode] of this.#episodes()) yield this.#redact(openRecord(name, episode));
   }
 
   /** Notes that an episode has ended. Its record says so too, so a failure has no consequence. */
   end(name: string): void {
+    this.#logged.delete(name);
     try {
       this.#writer.append({ name, ended: true } satisfies EndRecord);
     } catch {}
@@ -97,7 +97,7 @@ export class OpenLog {
    * remains.
    */
   async rewrite(): Promise<void> {
-    await this.#writer.replace(this.#records);
+    await this.#writer.replace(() => this.#records());
     this.#rewrittenBytes = this.#writer.bytes;
   }
 

@@ -3,8 +3,9 @@
  * Ids whose text changes lose their log probabilities.
  */
 
+import { floatsToBase64 } from "../base/float32-base64.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
-import { type ConversationJson, floatsToBase64 } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 
 /** Returns the text to store. */
@@ -15,6 +16,8 @@ type RedactableTurn = EpisodeRecord["turns"][number];
 export interface Redactable {
   opening?: EpisodeRecord["opening"];
   turns: RedactableTurn[];
+  /** Changes of earlier turns. */
+  amended?: { observation?: RedactableTurn["observation"] }[];
   conversation: ConversationJson;
 }
 
@@ -32,7 +35,8 @@ export function redactEpisode<T extends Redactable>(record: T, redact: Redact, t
     };
   });
   const opening = record.opening && { opening: redactStrings(record.opening, redact) };
-  return { ...record, ...opening, turns, conversation };
+  const amended = record.amended && { amended: redactStrings(record.amended, redact) };
+  return { ...record, ...opening, ...amended, turns, conversation };
 }
 
 /** Ids with the redacted text of each run between control tokens. */

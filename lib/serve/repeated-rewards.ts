@@ -65,3 +65,12 @@ export function withReward(
 ): readonly AcknowledgedReward[] {
   return added.key === undefined && !isOver(added) ? acknowledged : [...acknowledged, added].slice(-most);
 }
+
+/** The same for rewards that were read from a log, and may be there already. */
+export function withReadRewards(
+  acknowledged: readonly AcknowledgedReward[],
+  added: readonly AcknowledgedReward[],
+): readonly AcknowledgedReward[] {
+  const keys = new Set(added.map(({ key }) => key));
+  return [...acknowledged.filter(({ key }) => !keys.has(key)), ...added].slice(-most);
+}

@@ -5,6 +5,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate } from "./template.ts";
@@ -295,19 +296,34 @@ export class Conversation {
 
   /** The input of `fromJSON`; for `JSON.stringify`. */
   toJSON(): ConversationJson {
-    const { system, tools } = this.#context;
+    const { tools } = this.#context;
+    return { ...this.#jsonAfter(0), ...(tools === undefined ? {} : { tools: [...tools] }) };
+  }
+
+  /**
+   * What this conversation has beyond the turns that it shares with an earlier state of itself:
+   * `kept` is their number. Positions in `rest` count from their end; `rest` has no tools.
+   */
+  since(earlier: Conversation): { kept: number; rest: ConversationJson } {
+    let kept = 0;
+    // Forks share the objects of their turns, and nothing else does.
+    while (kept < this.#turns.length && this.#turns[kept] === earlier.#turns[kept]) kept++;
+    return { kept, rest: this.#jsonAfter(kept) };
+  }
+
+  /** What follows the first `kept` turns, without tools. */
+  #jsonAfter(kept: number): ConversationJson {
+    const offset = kept === 0 ? 0 : this.#turns[kept - 1]!.end;
+    const segments = this.#segments.slice(this.#segments.findLastIndex(({ end }) => end <= offset) + 1);
     return {
       version: 1,
-      tokens: this.tokens,
-      segments: this.#segments.map(({ source, start, end, logProbs }) => ({
-        source,
-        start,
-        end,
+      tokens: this.#tokens.slice(offset, this.#length),
+      segments: segments.map(({ source, start, end, logProbs }) => ({
+        ...{ source, start: start - offset, end: end - offset },
         ...(logProbs === undefined ? {} : { logProbs: floatsToBase64(logProbs) }),
       })),
-      turns: this.#turns.map((turn) => ({ ...turn })),
-      system,
-      ...(tools === undefined ? {} : { tools: [...tools] }),
+      turns: this.#turns.slice(kept).map(({ end, role }) => ({ end: end - offset, role })),
+      system: this.#context.system,
     };
   }
 
@@ -479,16 +495,4 @@ export class Conversation {
     while ((this.#segments.at(-1)?.end ?? 0) > length) this.#segments.pop();
     while ((this.#turns.at(-1)?.end ?? 0) > length) this.#turns.pop();
   }
-}
-
-/** Encodes as little-endian float32 bytes. */
-export function floatsToBase64(values: Float32Array): string {
-  const bytes = Buffer.alloc(values.length * 4);
-  for (const [i, value] of values.entries()) bytes.writeFloatLE(value, i * 4);
-  return bytes.toString("base64");
-}
-
-export function floatsFromBase64(text: string): Float32Array {
-  const bytes = Buffer.from(text, "base64");
-  return Float32Array.from({ length: bytes.length >> 2 }, (_, i) => bytes.readFloatLE(i * 4));
 }

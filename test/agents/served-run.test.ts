@@ -10,6 +10,7 @@ test("a checkpoint has no texts of the update in progress, which could be delete
       signal: new AbortController().signal,
       checkpoint: async (checkpoint: object) => void saved.push(checkpoint),
     },
+    recipe: { algorithm: "nlac" },
     model: { version: "2.7" },
     corrections: { imitate: async () => undefined, counts: { a: 1 } },
     guard: { quality: {} },

@@ -59,7 +59,7 @@ const keys = (trajectories: readonly Trajectory[]) =>
     turns.map(({ state, tokens }) => String([...state.prompt(), ...tokens])),
   );
 
-test("defaults are the paper's", () => {
+test("defaults are the paper's", async () => {
   expect(sftConfig.parse({ recorded: ["a"] })).toMatchObject({
     epochs: 3,
     batchSize: 64,
@@ -67,7 +67,9 @@ test("defaults are the paper's", () => {
     schedule: { shape: "cosine", floor: 0 },
     maxTokens: 2048,
   });
-  expect(() => sftConfig.parse({})).toThrow(/nothing to imitate/);
+  await expect(train({})).rejects.toMatchObject({
+    ...{ code: "ERR_CONFIG", message: expect.stringContaining("nothing to imitate") },
+  });
 });
 
 describe("recorded episodes", () => {

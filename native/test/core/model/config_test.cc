@@ -339,7 +339,7 @@ Json saved(const std::string& name) {
   return Json::parse(std::string(bytes.begin(), bytes.end()));
 }
 constexpr const char* newer_families[] = {"smollm3", "mistral",   "ministral3",    "olmo3",
-                                          "gemma3",  "qwen3_moe", "qwen3_moe-step"};
+                                          "gemma3",  "gemma4",    "gemma4-dense",  "qwen3_moe", "qwen3_moe-step"};
 
 }  // namespace
 

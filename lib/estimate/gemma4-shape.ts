@@ -28,7 +28,9 @@ export function gemma4Layers(
   const size = Number(config.hidden_size_per_layer_input ?? 256);
   return {
     attention,
-    intermediates: attention.map(({ keys }) => (config.use_double_wide_mlp === true && !keys ? 2 : 1) * width),
+    intermediates: attention.map(
+      ({ keys }) => (config.use_double_wide_mlp === true && !keys ? 2 : 1) * width,
+    ),
     layerScalars: true,
     windows: isFull.filter((wide) => !wide).map(() => whole("sliding_window", 512)),
     ...(size > 0 && { layerInputs: { size, vocabulary: whole("vocab_size_per_layer_input", 262_144) } }),

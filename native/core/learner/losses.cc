@@ -133,9 +133,9 @@ std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<Surrogat
           with_reference ? input(&SurrogateText::reference_log_probs) : at::Tensor()};
       LossOptions options = loss_options(settings.temperature, rows.with_gradient);
       options.real_gradient = value.has_value();
-      LossResult result = linear_token_surrogate(rows.hidden, online_.head, inputs, rows.row_weights,
-                                                 settings.surrogate, {0, settings.entropy_coefficient, true},
-                                                 options, rows.head_gradient);
+      LossResult result =
+          linear_token_surrogate(rows.hidden, online_.head, inputs, rows.row_weights, settings.surrogate,
+                                 {0, settings.entropy_coefficient, true}, options, rows.head_gradient);
       give(&SurrogateOutput::losses, result.losses);
       give(&SurrogateOutput::log_probs, result.log_probs);
       give(&SurrogateOutput::entropies, result.entropies);

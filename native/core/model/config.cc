@@ -91,9 +91,9 @@ void config::validate(const ModelConfig& config, const char* where) {
                ", less than the vocabulary of ", config.vocab_size);
   for (int64_t l = 0; l < config.layers; ++l) {
     const LayerKind kind = config.kind(l);
-    const bool valid = kind.keys == Keys::own        ? kind.keys_of == -1
-                       : kind.keys == Keys::lent     ? kind.keys_of == l
-                                                     : kind.keys_of >= 0 && kind.keys_of < l &&
+    const bool valid = kind.keys == Keys::own    ? kind.keys_of == -1
+                       : kind.keys == Keys::lent ? kind.keys_of == l
+                                                 : kind.keys_of >= 0 && kind.keys_of < l &&
                                                        config.kind(kind.keys_of).keys == Keys::lent;
     NLAC_REQUIRE(valid, "ERR_INTERNAL", where, ": layer ", l, " has the keys of layer ", kind.keys_of);
   }

@@ -41,7 +41,7 @@ struct RopeConfig {
   double attention_factor = 0.0;                         // yarn; 0: derive from factor
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
   bool truncate = true;                                  // yarn
-  double proportion = 1.0;  // proportional: of the frequencies; the others are 0
+  double proportion = 1.0;                               // proportional: of the frequencies; the others are 0
   // Queries are multiplied by 1 + query_growth · log(1 + floor(position / original_max_positions)).
   double query_growth = 0;
 
@@ -98,10 +98,10 @@ struct ModelConfig {
   // Width of what each layer gets of every token besides (layer_inputs.h); 0: nothing. And the rows of
   // their table.
   int64_t layer_input_size = 0, layer_input_vocab = 0;
-  GatedDeltaShape delta;         // of layers with Mixer::delta
-  ExpertsShape experts;          // of layers with FeedForward::experts
-  int64_t max_positions = 0;     // tokens
-  RopeConfig rope;               // of layers with Rotary::global
+  GatedDeltaShape delta;      // of layers with Mixer::delta
+  ExpertsShape experts;       // of layers with FeedForward::experts
+  int64_t max_positions = 0;  // tokens
+  RopeConfig rope;            // of layers with Rotary::global
   std::optional<RopeConfig> local_rope;
   std::vector<int64_t> eos_token_ids;
   int64_t bos_token_id = -1, pad_token_id = -1;  // -1: none

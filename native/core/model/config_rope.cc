@@ -10,7 +10,7 @@ using Json = nlohmann::json;
 void read_rope(const Section& root, const Section& rope, const ModelConfig& config, RopeConfig& into) {
   into.theta = rope.number("rope_theta").value_or(into.theta);
   const std::string type = rope.text("rope_type").value_or(rope.text("type").value_or("default"));
-  if (type == "proportional") {
+  if (type == "proportional" && config.family == Family::gemma4) {
     into.scaling = RopeScaling::proportional;
     into.proportion = rope.number("partial_rotary_factor").value_or(1.0);
     into.factor = rope.number("factor").value_or(1.0);
@@ -57,7 +57,7 @@ void read_rope(const Section& root, const Section& rope, const ModelConfig& conf
     if (slow != 0.0) into.beta_slow = slow;
   } else {
     fail(format_error, rope.where("rope_type"), " is ", printable(type),
-         "; default, linear, llama3, yarn and proportional are supported");
+         "; default, linear, llama3 and yarn are supported");
   }
 }
 

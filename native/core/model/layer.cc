@@ -104,7 +104,8 @@ std::vector<Parameter> layer_parameters(const ModelConfig& config, int64_t layer
   add_norm(weights.feed_forward_norms.before, names.before_feed_forward);
   switch (kind.feed_forward) {
     case FeedForward::gated:
-      append(all, feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_of(kind)));
+      append(all,
+             feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_of(kind)));
       break;
     case FeedForward::experts: append(all, experts_parameters(config, weights.experts)); break;
   }
@@ -125,15 +126,14 @@ at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, i
           return delta_forward(layer.delta, config, pass, x, residual, tape.delta);
         return attention_forward(layer.attention, config, kind, pass, x, residual, tape.attention);
       });
-  at::Tensor output =
-      branch_forward(layer.feed_forward_norms, config, tape.middle, tape.fed,
-                     [&](const at::Tensor& x, const at::Tensor& residual) {
-                       const bool last =
-                           tape_only && !layer.feed_forward_norms.after.defined() && !has_inputs;
-                       if (kind.feed_forward == FeedForward::experts)
-                         return experts_forward(layer.experts, config, x, residual, tape.experts, last);
-                       return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward, last);
-                     });
+  at::Tensor output = branch_forward(
+      layer.feed_forward_norms, config, tape.middle, tape.fed,
+      [&](const at::Tensor& x, const at::Tensor& residual) {
+        const bool last = tape_only && !layer.feed_forward_norms.after.defined() && !has_inputs;
+        if (kind.feed_forward == FeedForward::experts)
+          return experts_forward(layer.experts, config, x, residual, tape.experts, last);
+        return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward, last);
+      });
   if (has_inputs)
     output =
         layer_input_forward(layer.inputs, config, output, pass.layer_inputs.select(1, index), tape.inputs);

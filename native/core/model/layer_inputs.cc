@@ -81,7 +81,8 @@ at::Tensor layer_input_backward(const LayerInputWeights& weights, const ModelCon
                                               weights.projection, into.projection, {});
   const at::Tensor at_both = gated_backward(at_gated, tape.gate_input, config.activation);
   if (at_inputs.defined()) at_inputs.copy_(at_both.narrow(1, n, n));
-  return linear_backward(at_both.narrow(1, 0, n).contiguous(), tape.x, weights.gate, into.gate, {}).add_(grad);
+  return linear_backward(at_both.narrow(1, 0, n).contiguous(), tape.x, weights.gate, into.gate, {})
+      .add_(grad);
 }
 
 void layer_input_infer(const LayerInputWeights& weights, const ModelConfig& config, InferencePass& pass,

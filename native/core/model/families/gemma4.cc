@@ -89,7 +89,8 @@ static void read(const Section& json, ModelConfig& config) {
                json.where("use_bidirectional_attention"), " is not \"vision\"; only causal attention is ",
                "supported");
   if (const auto cap = json.number("final_logit_softcapping")) {
-    NLAC_REQUIRE(*cap > 0, format_error, json.where("final_logit_softcapping"), " is ", *cap, ", not above 0");
+    NLAC_REQUIRE(*cap > 0, format_error, json.where("final_logit_softcapping"), " is ", *cap,
+                 ", not above 0");
     config.logit_cap = *cap;
   }
   read_attention_bias(json, config);

@@ -36,8 +36,7 @@ TEST_CASE("Gemma 4's layers differ in their heads, keys and MLPs") {
   CHECK(small.kind(1) == LayerKind{.head_dim = 20, .keys = Keys::lent, .keys_of = 1});
   CHECK(small.kind(2) == borrows);
   CHECK(small.kind(3) == borrows);
-  CHECK(small.kind(4) ==
-        LayerKind{.head_dim = 20, .intermediate = 80, .keys = Keys::borrowed, .keys_of = 1});
+  CHECK(small.kind(4) == LayerKind{.head_dim = 20, .intermediate = 80, .keys = Keys::borrowed, .keys_of = 1});
   CHECK(small.logit_cap == 3);
   CHECK(small.layer_input_size == 16);
   CHECK(small.layer_input_vocab == 101);
@@ -90,8 +89,7 @@ TEST_CASE("settings of Gemma 4 that are not supported are rejected by name") {
       {{{"per_layer_config", {{"1", {{"hidden_size", 20}}}}}}, "hidden_size"},
       {{{"per_layer_config", {{"x", Json::object()}}}}, "per_layer_config"},
       {{{"per_layer_config", {{"99", Json::object()}}}}, "per_layer_config"},
-      {{{"per_layer_config",
-         {{"1", {{"num_key_value_heads", 1}}}, {"4", {{"num_key_value_heads", 1}}}}}},
+      {{{"per_layer_config", {{"1", {{"num_key_value_heads", 1}}}, {"4", {{"num_key_value_heads", 1}}}}}},
        "attention_k_eq_v"},
       {{{"per_layer_config", nullptr}, {"global_head_dim", 21}}, "21"},
       {{{"hidden_activation", "silu"}}, "hidden_activation"},
@@ -121,10 +119,10 @@ TEST_CASE("projections that borrowed keys make useless are skipped, as are the t
   Scratch scratch;
   std::vector<TensorEntry> tensors = file.tensors;
   for (TensorEntry& tensor : tensors) tensor.name = "model.language_model." + tensor.name.substr(6);
-  for (const char* name : {"vision_tower.patch_embedder.weight", "embed_vision.projection.weight",
-                           "audio_tower.subsample.weight", "language_model.layers.4.self_attn.k_proj.weight",
-                           "language_model.layers.4.self_attn.v_proj.weight",
-                           "language_model.layers.4.self_attn.k_norm.weight"})
+  for (const char* name :
+       {"vision_tower.patch_embedder.weight", "embed_vision.projection.weight",
+        "audio_tower.subsample.weight", "language_model.layers.4.self_attn.k_proj.weight",
+        "language_model.layers.4.self_attn.v_proj.weight", "language_model.layers.4.self_attn.k_norm.weight"})
     tensors.push_back({std::string("model.") + name, StoredType::f32, {4}, bytes, 16});
   write_safetensors(scratch / "model.safetensors", tensors, {});
   write_text(scratch / "config.json", config.dump());

@@ -15,6 +15,7 @@ set(nlac_fuzzed_sources
   native/core/model/config_section.cc
   native/core/model/families.cc
   native/core/model/families/gemma3.cc
+  native/core/model/families/gemma4.cc
   native/core/model/families/llama.cc
   native/core/model/families/mistral.cc
   native/core/model/families/olmo3.cc
@@ -47,6 +48,7 @@ set(nlac_cpu_sources
   native/core/cpu/tensors.cc)
 set(nlac_loss_sources
   native/core/loss/linear_loss.cc
+  native/core/loss/logit_cap.cc
   native/core/loss/mixed_products.cc
   native/core/loss/plan.cc
   native/core/loss/preference.cc
@@ -68,6 +70,7 @@ set(nlac_model_sources
   native/core/model/delta_part.cc
   native/core/model/delta_rule.cc
   native/core/model/elementwise.cc
+  native/core/model/embedding.cc
   native/core/model/export_adapter.cc
   native/core/model/export_weights.cc
   native/core/model/experts_part.cc
@@ -76,6 +79,7 @@ set(nlac_model_sources
   native/core/model/gated_delta.cc
   native/core/model/kv_store.cc
   native/core/model/layer.cc
+  native/core/model/layer_inputs.cc
   native/core/model/linear.cc
   native/core/model/load_weights.cc
   native/core/model/parameters.cc
@@ -176,6 +180,7 @@ set(nlac_test_model_sources
   native/test/core/model/decoder_test.cc
   native/test/core/model/experts_test.cc
   native/test/core/model/gated_delta_test.cc
+  native/test/core/model/gemma4_test.cc
   native/test/core/model/kernels_test.cc
   native/test/core/model/qwen3_5_test.cc
   native/test/core/model/weights_test.cc)

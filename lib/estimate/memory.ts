@@ -12,10 +12,12 @@ import {
   deltaWidths,
   headCount,
   keyWidth,
+  layerInputTables,
   layerMatrices,
   type ModelShape,
   parameterCount,
   queryWidth,
+  widestMlp,
 } from "./shape.ts";
 import { allGenerationCalls, type GenerationCall, type Work } from "./work.ts";
 
@@ -146,7 +148,7 @@ export function layerCount(
   adapter: Recipe["learner"]["adapter"],
   heads: number,
 ): number {
-  const embeddings = shape.hidden * (1 + (shape.tied ? 1 : 2) * shape.vocabulary);
+  const embeddings = shape.hidden * (1 + (shape.tied ? 1 : 2) * shape.vocabulary) + layerInputTables(shape);
   return trained - heads - (adapter === undefined ? embeddings : 0);
 }
 
@@ -229,16 +231,19 @@ function expertBytes({ experts, hidden }: ModelShape, size: number) {
 
 /** Per layer and token: its input, data for its backward pass, and temporaries of that pass. */
 function layerBytes(shape: ModelShape, size: number) {
-  const { hidden, heads, qkNorm, experts } = shape;
+  const { hidden, heads, qkNorm } = shape;
   // Layers with an MLP and layers with experts: the larger.
-  const intermediate = experts?.layers === shape.layers ? 0 : shape.intermediate;
+  const intermediate = widestMlp(shape);
   const mixture = expertBytes(shape, size);
   const query = queryWidth(shape);
   const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
-  const input = size * hidden;
+  const inputs = shape.layerInputs?.size ?? 0;
+  const input = size * (hidden + inputs);
   const attention = size * (projected + query) + 4 * heads;
   const kept =
     size * 2 * hidden +
+    // Of the layer's own inputs: the stream before, the gate beside them, what is projected.
+    (inputs > 0 ? size * (2 * hidden + 4 * inputs) : 0) +
     Math.max(size * 2 * intermediate, mixture.kept) +
     Math.max(attention, deltaBytes(shape, size));
   // The MLP's backward pass is the largest: activations, their gradients, and float32 operands.

@@ -7,63 +7,10 @@ import { shippedModel } from "../hub/resolve-model.ts";
 import type { AdapterOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory } from "../run/checkpoints.ts";
+import { gemma4Layers } from "./gemma4-shape.ts";
+import type { DeltaShape, ExpertsShape, LayerAttention, ModelShape } from "./model-shape.ts";
 
-export interface ModelShape {
-  layers: number;
-  hidden: number;
-  /** Width of the MLP. */
-  intermediate: number;
-  heads: number;
-  kvHeads: number;
-  headDim: number;
-  vocabulary: number;
-  /** Embedding and head share one matrix. */
-  tied: boolean;
-  qkvBias: boolean;
-  outputBias: boolean;
-  mlpBias: boolean;
-  /**
-   * Queries and keys are normalised: each head alone (Qwen3), or all heads of a token together
-   * (OLMo 3).
-   */
-  qkNorm: boolean | "whole";
-  /** Attention has a gate beside each query (Qwen3.5). */
-  gatedAttention?: boolean;
-  /** The layers with a gated delta net instead of attention (Qwen3.5). */
-  delta?: DeltaShape;
-  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE, Qwen3.5-MoE). */
-  experts?: ExpertsShape;
-  /** Norms of a layer, besides those of queries and keys; default 2. */
-  norms?: number;
-  /** Tokens that attention sees in each layer with a window; default: no layer has one. */
-  windows?: readonly number[];
-  /** Maximum context, tokens. */
-  maxPositions: number;
-}
-
-/** Sizes of a mixture of experts. */
-export interface ExpertsShape {
-  layers: number;
-  /** Experts of a layer. */
-  count: number;
-  /** Experts that a token uses. */
-  perToken: number;
-  /** Width of one expert. */
-  intermediate: number;
-  /** Width of an expert that every token uses besides; 0: none. */
-  shared: number;
-}
-
-/** Sizes of a gated delta net. */
-export interface DeltaShape {
-  layers: number;
-  keyHeads: number;
-  heads: number;
-  keyDim: number;
-  valueDim: number;
-  /** Tokens of the convolution. */
-  kernel: number;
-}
+export type { ModelShape } from "./model-shape.ts";
 
 const plain = { qkvBias: false, outputBias: false, mlpBias: false, qkNorm: false };
 const qwen2 = {
@@ -188,6 +135,15 @@ const familyShapes: Readonly<Record<string, FamilyShape>> = {
     norms: 4,
     pattern: 6,
   },
+  gemma4_text: {
+    defaults: {
+      ...{ vocab_size: 262_144, hidden_size: 2304, intermediate_size: 9216, num_hidden_layers: 30 },
+      ...{ num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
+      ...{ max_position_embeddings: 131_072, tie_word_embeddings: true },
+    },
+    qkNorm: true,
+    norms: 4,
+  },
 };
 
 /** The shape in a Hugging Face config.json; errors name `source`. Throws ERR_MODEL_FORMAT. */
@@ -232,6 +188,7 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
     windows: windowsOf(config, layers, family),
     maxPositions: whole("max_position_embeddings"),
     ...(ofQwen35 && { gatedAttention: true, delta: deltaOf(config, whole) }),
+    ...(type === "gemma4_text" && gemma4Layers(config, whole)),
     ...(type === "qwen3_moe" && { experts: expertsOf(config, whole, [128, 768]) }),
     ...(type === "qwen3_5_moe_text" && {
       experts: {
@@ -248,7 +205,7 @@ function typeOfArchitecture({ architectures }: Record<string, unknown>): string 
   const type = name.replace(/ForCausalLM$/, "").toLowerCase();
   if (type === "qwen3moe") return "qwen3_moe";
   if (type === "qwen3_5moe") return "qwen3_5_moe_text";
-  return ["gemma3", "qwen3_5"].includes(type) ? `${type}_text` : type;
+  return ["gemma3", "gemma4", "qwen3_5"].includes(type) ? `${type}_text` : type;
 }
 
 function windowsOf(config: Record<string, unknown>, layers: number, { pattern }: FamilyShape): number[] {
@@ -312,12 +269,53 @@ export function deltaWidths({ keyHeads, heads, keyDim, valueDim }: DeltaShape) {
   return { values, channels, projected: channels + values + 2 * heads };
 }
 
-/** Total width of the query heads, and of the key or value heads. */
-export function queryWidth({ heads, headDim }: ModelShape): number {
-  return heads * headDim;
+/** Attention of each layer that has one. */
+function attentions(shape: ModelShape): readonly LayerAttention[] {
+  const { headDim, kvHeads } = shape;
+  return (
+    shape.attention ??
+    Array.from({ length: attentionLayers(shape) }, () => ({ headDim, kvHeads, keys: true, values: true }))
+  );
 }
-export function keyWidth({ kvHeads, headDim }: ModelShape): number {
-  return kvHeads * headDim;
+
+/** The sum of `size` over the layers with attention. */
+function overAttention(shape: ModelShape, size: (layer: LayerAttention) => number): number {
+  return attentions(shape).reduce((sum, layer) => sum + size(layer), 0);
+}
+
+/** Widths of the MLPs of all layers that have one, without experts. */
+function mlpWidths({ layers, intermediate, experts, intermediates }: ModelShape): readonly number[] {
+  return intermediates ?? Array.from({ length: layers - (experts?.layers ?? 0) }, () => intermediate);
+}
+/** The widest MLP. */
+export function widestMlp(shape: ModelShape): number {
+  return Math.max(0, ...mlpWidths(shape));
+}
+
+/**
+ * Total width of the query heads, and of the key or value heads: of layers that differ, on average.
+ * Keys that a layer borrows have no width.
+ */
+export function queryWidth(shape: ModelShape): number {
+  if (shape.attention === undefined) return shape.heads * shape.headDim;
+  return overAttention(shape, ({ headDim }) => shape.heads * headDim) / attentionLayers(shape);
+}
+export function keyWidth(shape: ModelShape): number {
+  if (shape.attention === undefined) return shape.kvHeads * shape.headDim;
+  return overAttention(shape, ownKeys) / attentionLayers(shape);
+}
+function ownKeys({ headDim, kvHeads, keys }: LayerAttention): number {
+  return keys ? kvHeads * headDim : 0;
+}
+function ownValues({ headDim, kvHeads, values }: LayerAttention): number {
+  return values ? kvHeads * headDim : 0;
+}
+
+/** Parameters outside of the layers from which their inputs are made. */
+export function layerInputTables({ layers, hidden, layerInputs }: ModelShape): number {
+  if (layerInputs === undefined) return 0;
+  const { size, vocabulary } = layerInputs;
+  return layers * size * (vocabulary + hidden) + size;
 }
 
 /** Parameters of additional heads: a value head, or twin Q heads with their values. */
@@ -328,20 +326,24 @@ export function headCount(algorithm: Recipe["algorithm"], { hidden, vocabulary }
 
 /** Entries of the matrices of all layers: all, or with `active` those that one token uses. */
 function allMatrices(shape: ModelShape, active = false): number {
-  const { layers, hidden, intermediate, delta, experts } = shape;
-  const query = queryWidth(shape);
-  const queries = shape.gatedAttention ? 2 * query : query;
-  const attention = hidden * (queries + 2 * keyWidth(shape)) + query * hidden;
+  const { layers, hidden, delta, experts, layerInputs } = shape;
+  const attention = overAttention(shape, (layer) => {
+    const query = shape.heads * layer.headDim;
+    const queries = shape.gatedAttention ? 2 * query : query;
+    return hidden * (queries + ownKeys(layer) + ownValues(layer) + query);
+  });
   const widths = delta === undefined ? undefined : deltaWidths(delta);
   const net = widths === undefined ? 0 : hidden * (widths.projected + widths.values);
-  const dense = 3 * (layers - (experts?.layers ?? 0)) * hidden * intermediate;
+  const dense = 3 * hidden * mlpWidths(shape).reduce((sum, width) => sum + width, 0);
+  // Each layer's gate and projection, and its part of the projection of the embeddings.
+  const inputs = 3 * layers * hidden * (layerInputs?.size ?? 0);
   const used = active ? experts?.perToken : experts?.count;
   const ofShared = experts?.shared ? 3 * experts.shared + 1 : 0;
   const mixture =
     experts === undefined
       ? 0
       : experts.layers * hidden * (experts.count + 3 * (used as number) * experts.intermediate + ofShared);
-  return dense + mixture + attentionLayers(shape) * attention + (delta?.layers ?? 0) * net;
+  return dense + mixture + attention + inputs + (delta?.layers ?? 0) * net;
 }
 
 /** Entries of the matrices of one layer, of several kinds on average. */
@@ -360,21 +362,29 @@ export function activeParameterCount(shape: ModelShape): number {
 }
 
 export function parameterCount(shape: ModelShape): number {
-  const { layers, hidden, intermediate, headDim, vocabulary, tied, delta, experts } = shape;
-  const queries = queryWidth(shape) * (shape.gatedAttention ? 2 : 1);
-  const ofAttention =
-    (shape.qkvBias ? queries + 2 * keyWidth(shape) : 0) +
-    (shape.outputBias ? hidden : 0) +
-    (shape.qkNorm === "whole" ? queryWidth(shape) + keyWidth(shape) : shape.qkNorm ? 2 * headDim : 0);
+  const { layers, hidden, vocabulary, tied, delta, layerInputs } = shape;
+  const ofAttention = overAttention(shape, (layer) => {
+    const query = shape.heads * layer.headDim;
+    const queries = query * (shape.gatedAttention ? 2 : 1);
+    const keys = ownKeys(layer);
+    const ofNorms = shape.qkNorm === "whole" ? query + keys : (layer.keys ? 2 : 1) * layer.headDim;
+    return (
+      (shape.qkvBias ? queries + keys + ownValues(layer) : 0) +
+      (shape.outputBias ? hidden : 0) +
+      (shape.qkNorm ? ofNorms : 0)
+    );
+  });
   const ofNet =
     delta === undefined ? 0 : deltaWidths(delta).channels * delta.kernel + 2 * delta.heads + delta.valueDim;
-  const ofAll = (shape.norms ?? 2) * hidden;
-  const ofMlp = shape.mlpBias ? 2 * intermediate + hidden : 0;
+  const ofAll =
+    ((shape.norms ?? 2) + (layerInputs === undefined ? 0 : 1)) * hidden + (shape.layerScalars ? 1 : 0);
+  const ofMlps = mlpWidths(shape).reduce((sum, width) => sum + 2 * width + hidden, 0);
   const vectors =
-    attentionLayers(shape) * ofAttention +
+    ofAttention +
     (delta?.layers ?? 0) * ofNet +
     layers * ofAll +
-    (layers - (experts?.layers ?? 0)) * ofMlp +
+    (shape.mlpBias ? ofMlps : 0) +
+    (layerInputs === undefined ? 0 : layerInputs.size * (1 + layers * layerInputs.vocabulary)) +
     hidden;
   return allMatrices(shape) + vectors + (tied ? 1 : 2) * vocabulary * hidden;
 }
@@ -387,14 +397,15 @@ export function adapterCount(
   shape: ModelShape,
   { rank, targets }: Pick<AdapterOptions, "rank" | "targets">,
 ): number {
-  const { layers, hidden, intermediate, delta, experts } = shape;
-  const query = queryWidth(shape);
-  const key = keyWidth(shape);
-  const ofAttention: Record<string, number> = {
-    q_proj: hidden + (shape.gatedAttention ? 2 * query : query),
-    k_proj: hidden + key,
-    v_proj: hidden + key,
-    o_proj: query + hidden,
+  const { hidden, delta, experts } = shape;
+  const ofAttention = (layer: LayerAttention): Record<string, number> => {
+    const query = shape.heads * layer.headDim;
+    return {
+      q_proj: hidden + (shape.gatedAttention ? 2 * query : query),
+      ...(layer.keys && { k_proj: hidden + ownKeys(layer) }),
+      ...(layer.values && { v_proj: hidden + ownValues(layer) }),
+      o_proj: query + hidden,
+    };
   };
   const ofMlp = (width: number): Record<string, number> => ({
     gate_proj: hidden + width,
@@ -411,10 +422,10 @@ export function adapterCount(
   };
   const mixtures = experts?.layers ?? 0;
   const parts = [
-    ["", layers - mixtures, ofMlp(intermediate)],
+    ...mlpWidths(shape).map((width) => ["", 1, ofMlp(width)] as const),
     ["experts.", mixtures * (experts?.count ?? 0), ofMlp(experts?.intermediate ?? 0)],
     ["shared_expert.", experts?.shared ? mixtures : 0, ofMlp(experts?.shared ?? 0)],
-    ["", attentionLayers(shape), ofAttention],
+    ...attentions(shape).map((layer) => ["", 1, ofAttention(layer)] as const),
     ["", delta?.layers ?? 0, ofNet],
   ] as const;
   const wanted = new Set<string>(targets);

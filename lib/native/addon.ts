@@ -206,7 +206,8 @@ export interface ModelInfo {
     | "mistral"
     | "ministral3"
     | "olmo3"
-    | "gemma3_text";
+    | "gemma3_text"
+    | "gemma4_text";
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly layers: number;

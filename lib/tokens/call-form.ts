@@ -35,6 +35,9 @@ export interface EachArgument<T = string> {
   bare: boolean;
 }
 
+/** A value in a rendered call. */
+export const probeNumber = 417;
+
 /** Names and keys of the calls that are rendered; no other text contains them. */
 export interface ProbeNames {
   names: [string, string];
@@ -48,11 +51,18 @@ export interface ProbeNames {
  * @param one a call of the first name with the first key
  * @param two one call with both keys
  * @param none a call without arguments
+ * @param number as `one`, with the number `probeNumber` for a value
  * @param pair calls of both names, each with the first key; undefined if the template refuses them
  */
 export function callFormOf(
   { names, keys }: ProbeNames,
-  { one, two, none, pair }: { one: string; two: string; none: string; pair: string | undefined },
+  {
+    one,
+    two,
+    none,
+    number,
+    pair,
+  }: { one: string; two: string; none: string; number: string; pair: string | undefined },
 ): CallForm | undefined {
   const [name, other] = names;
   const [key, second] = keys;
@@ -71,6 +81,9 @@ export function callFormOf(
   if (first === null) return undefined;
   const [, separator = "", before = "", opening = "", beforeValue = "", quote = "", closing = ""] = first;
   const value = (of: string) => `${of}${beforeValue}${quote}${of}${quote}`;
+  // Gemma 4 puts control tokens around strings only, also inside of lists: not one of the two kinds.
+  if (number !== separator + before + name + opening + key + beforeValue + probeNumber + closing)
+    return undefined;
   const start = separator + before + name + opening + value(key);
   // The second argument shows where one ends and the next begins.
   const at = two.indexOf(value(second));

@@ -12,7 +12,7 @@ import { NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
-import { type CallForm, callFormOf, callPieces, mapForm } from "./call-form.ts";
+import { type CallForm, callFormOf, callPieces, mapForm, probeNumber } from "./call-form.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import { checkMessages, forEachText, mapTexts, roles, sizeOf, type Turn } from "./messages.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
@@ -348,9 +348,9 @@ export class ChatTemplate {
     const end = this.#probe({ ...context, after: "assistant" }, []);
     const closing = this.#textAfter(end.mark, this.#render(end.messages, { tools }, marking));
     /** The text of a turn of calls, after what is said before them. */
-    const written = (...calls: { name: string; keys: string[] }[]) => {
-      const tool_calls = calls.map(({ name, keys }) => {
-        const given = Object.fromEntries(keys.map((key) => [key, key]));
+    const written = (...calls: { name: string; keys: string[]; value?: number }[]) => {
+      const tool_calls = calls.map(({ name, keys, value }) => {
+        const given = Object.fromEntries(keys.map((key) => [key, value ?? key]));
         return { id: "call00000", type: "function", function: { name, arguments: given } };
       });
       const render = (content: string) =>
@@ -376,6 +376,7 @@ export class ChatTemplate {
         one: written({ name, keys: [key] }),
         two: written({ name, keys: [key, second] }),
         none: written({ name, keys: [] }),
+        number: written({ name, keys: [key], value: probeNumber }),
         pair,
       },
     );

@@ -291,6 +291,9 @@ class Learner {
   at::Tensor reward_logits(const Rows& rows) const;  // [rows] f32
   Weights merged(const Weights& masters) const;      // or the base with the adapter merged
   // The value part of token_surrogate, all [rows] f32. Adds the value head's gradient.
+  LossOptions loss_options(double temperature, bool with_gradient) const {
+    return {temperature, with_gradient, 0, false, -1, config_.logit_cap};
+  }
   LossResult value_loss(const Rows& rows, const at::Tensor& values, const at::Tensor& returns,
                         const at::Tensor& old_values, const ValueOptions& options);
 

@@ -52,7 +52,7 @@ describe("a model's shape", () => {
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
     const matrices = [...stored].filter(([name]) =>
-      /(_proj(_\w+)?|mlp\.gate|shared_expert_gate)\.weight$/.test(name),
+      /(_proj(_\w+)?|mlp\.gate|shared_expert_gate|per_layer_\w*(gate|projection))\.weight$/.test(name),
     );
     expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
   });
@@ -110,11 +110,12 @@ describe("a model's shape", () => {
     expect(findShape({ config: named })).toEqual(shape);
   });
 
-  test("counts the adapters of experts that a learner counts", async () => {
-    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe"]) {
+  test("counts the adapters that a learner counts, of experts and of layers that differ", async () => {
+    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe", "gemma4", "gemma4-dense"]) {
       const directory = join(fixtures, "models", name);
       const shape = findShape(directory);
-      for (const targets of [undefined, ["gate_proj"], ["experts.down_proj", "v_proj"]] as const) {
+      const some = name.startsWith("gemma4") ? (["k_proj", "v_proj"] as const) : undefined;
+      for (const targets of [undefined, ["gate_proj"], some ?? ["experts.down_proj", "v_proj"]] as const) {
         const adapter = { rank: 3, alpha: 3, ...(targets && { targets }) };
         await using learner = await Learner.load(directory, { dtype: "float32", adapter });
         expect(adapterCount(shape, adapter)).toBe(learner.info.trainableParameters);

@@ -25,7 +25,10 @@ test.runIf(python)(
     // The vision tower of a wrapped model is left out of its export.
     const whole = names.filter((name) => !name.endsWith("-wrapped"));
     expect(whole).toEqual(
-      expect.arrayContaining(["gemma3", "llama", "olmo3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "smollm3"]),
+      expect.arrayContaining([
+        ...["gemma3", "gemma4", "gemma4-dense", "llama", "olmo3", "qwen3_5", "qwen3_5_moe", "qwen3_moe"],
+        "smollm3",
+      ]),
     );
     await inDirectory(async (directory) => {
       const pairs: string[] = [];
@@ -57,6 +60,8 @@ test.runIf(withPeft)(
       ["qwen3_5_moe", ["experts.down_proj", "shared_expert.gate_proj"]],
       ["qwen3_5_moe", ["up_proj", "experts.gate_proj", "in_proj_qkv"]],
       ["qwen3-yarn", undefined],
+      ["gemma4", undefined],
+      ["gemma4-dense", ["k_proj", "v_proj", "down_proj"]],
     ];
     await inDirectory(async (directory) => {
       const paths: string[] = [];
@@ -85,6 +90,34 @@ const texts = [
   { prompt: [5, 9, 11], response: [3, 40, 41, 42, 8] },
   { prompt: [90], response: [12, 13, 14, 96, 2, 7, 7] },
 ];
+
+test("Gemma 4 has no Q heads, whose logits would be capped, and no classifier", async () => {
+  const code = "ERR_CONFIG";
+  const model = join(models, "gemma4");
+  await expect(Learner.load(model, { dtype: "float32", heads: "q" })).rejects.toMatchObject({
+    ...{ code, message: expect.stringContaining("final_logit_softcapping") },
+  });
+  await using learner = await Learner.load(model, { dtype: "float32", heads: "value" });
+  await inDirectory(async (directory) => {
+    await expect(learner.exportRewardModel(join(directory, "out"))).rejects.toMatchObject({ code });
+  });
+});
+
+test("completions of Gemma 4 have the same bits alone, in company and when scored", async () => {
+  for (const name of ["gemma4", "gemma4-dense"]) {
+    await using learner = await Learner.load(join(models, name), { dtype: "float32" });
+    const prompts = [[5, 9, 11], [90], Array.from({ length: 30 }, (_, i) => (7 * i) % 97)];
+    const requests = prompts.map((tokens, i) => ({ tokens, maxNewTokens: 25, seed: i }));
+    const together = await learner.generate(requests);
+    for (const [i, request] of requests.entries()) {
+      const [alone] = await learner.generate([request]);
+      expect([...alone!.tokens]).toEqual([...together[i]!.tokens]);
+      expect([...alone!.logProbs]).toEqual([...together[i]!.logProbs]);
+      const [scored] = await learner.logProbs([{ prompt: request.tokens, response: [...alone!.tokens] }]);
+      for (const [j, value] of scored!.entries()) expect(value).toBeCloseTo(alone!.logProbs[j]!, 4);
+    }
+  }
+});
 
 /** The pending gradients of a mixture of experts after tokenNll, by name. */
 async function gradientsWith(options: LearnerOptions, weight: number): Promise<Map<string, Float32Array>> {

@@ -220,3 +220,18 @@ it("arguments that are no JSON object cannot be written one by one", () => {
       expect.objectContaining({ code: "ERR_VALUE" }),
     );
 });
+
+it("are refused if the template marks strings inside of the arguments, as Gemma 4's does", () => {
+  const source = `{%- for message in messages %}{{- '<|turn>' + message.role + ' ' + message.content }}
+{%- for call in message.tool_calls or [] %}{{- '<|tool_call>call:' + call.function.name + '{' }}
+{%- for key, value in call.function.arguments | items %}{{- key + ':' }}
+{%- if value is string %}{{- '<|"|>' + value + '<|"|>' }}{%- else %}{{- value | string }}{%- endif %}
+{{- '' if loop.last else ',' }}{%- endfor %}{{- '}<tool_call|>' }}{%- endfor %}{{- '<turn|>' }}
+{%- if loop.first and tools %}{{- tools | tojson }}{%- endif %}{%- endfor %}`;
+  const tokenizer = tokenizerOf(source);
+  const template = ChatTemplate.of(tokenizer);
+  const conversation = Conversation.start(tokenizer, template, question, { tools });
+  expect(() => conversation.writeCall({ name: "wait", arguments: "{}" })).toThrow(
+    expect.objectContaining({ code: "ERR_CONFIG" }),
+  );
+});

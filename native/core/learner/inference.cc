@@ -59,7 +59,7 @@ std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>
     const Weights& used = weights(which);
     score(items, scoring, [&](const Rows& rows) {
       const LossResult result = linear_token_log_probs(rows.hidden, used.head, rows.targets, rows.row_weights,
-                                                       {}, false, {temperature, false, 0}, {});
+                                                       {}, false, loss_options(temperature, false), {});
       rows.scatter(result.log_probs, [&](size_t text) { return output[text].data(); });
       return result;
     });
@@ -91,7 +91,7 @@ at::Tensor Learner::logits(const std::vector<int64_t>& ids, WeightSet which) {
     require_gathered(which);
     const at::Tensor hidden =
         decoder_.forward(used, on_device(ids, options_.device), {static_cast<int64_t>(ids.size())});
-    return nlac::logits(hidden, used.head).to(at::kCPU, at::kFloat).contiguous();
+    return nlac::logits(hidden, used.head, config_.logit_cap).to(at::kCPU, at::kFloat).contiguous();
   });
 }
 

@@ -56,6 +56,8 @@ std::string learner::checksum_of(const std::string& model) {
 
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
     : options_(options), config_(std::move(model.config)), decoder_(config_, options.int8_generation) {
+  NLAC_REQUIRE(options.heads != Heads::q || config_.logit_cap == 0, "ERR_CONFIG",
+               "Q heads are not supported for a model with capped logits (final_logit_softcapping)");
   if (options.adapter) {
     base_ = model.weights.without_heads();
     master_ = make_adapters(config_, *options.adapter, options.device);
@@ -97,6 +99,8 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
     for (const auto& [name, tensor] : weights.named_views(config)) {
       if (name.ends_with("norm.weight")) {
         tensor.fill_(config.norm_plus_one ? 0 : 1);
+      } else if (name.ends_with("layer_scalar")) {
+        tensor.fill_(1);
       } else if (name.ends_with(".bias")) {
         tensor.zero_();
       } else {

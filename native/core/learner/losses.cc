@@ -17,7 +17,7 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
     LossOutput output{zeros_for(items)};
     score(items, scoring, [&](const Rows& rows) {
       LossResult result = linear_token_nll(rows.hidden, online_.head, rows.targets, rows.row_weights, {},
-                                           {1.0, rows.with_gradient, 0}, rows.head_gradient);
+                                           loss_options(1.0, rows.with_gradient), rows.head_gradient);
       rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
       return result;
     });
@@ -69,7 +69,8 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
     };
     const Weights* teacher = without_teacher ? nullptr : &weights(WeightSet::target);
     score(items, scoring, [&](const Rows& rows) {
-      const LossOptions options{temperature, rows.with_gradient, 0, false, detail};
+      LossOptions options = loss_options(temperature, rows.with_gradient);
+      options.detail = detail;
       LossResult result = teacher ? linear_token_kl(rows.hidden, online_.head, rows.teacher_hidden,
                                                     teacher->head, rows.row_weights, rows.targets, divergence,
                                                     support, options, rows.head_gradient)
@@ -130,10 +131,11 @@ std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<Surrogat
       const SurrogateInputs inputs{
           rows.targets, input(&SurrogateText::old_log_probs), input(&SurrogateText::advantages),
           with_reference ? input(&SurrogateText::reference_log_probs) : at::Tensor()};
-      LossResult result = linear_token_surrogate(
-          rows.hidden, online_.head, inputs, rows.row_weights, settings.surrogate,
-          {0, settings.entropy_coefficient, true},
-          {settings.temperature, rows.with_gradient, 0, value.has_value()}, rows.head_gradient);
+      LossOptions options = loss_options(settings.temperature, rows.with_gradient);
+      options.real_gradient = value.has_value();
+      LossResult result =
+          linear_token_surrogate(rows.hidden, online_.head, inputs, rows.row_weights, settings.surrogate,
+                                 {0, settings.entropy_coefficient, true}, options, rows.head_gradient);
       give(&SurrogateOutput::losses, result.losses);
       give(&SurrogateOutput::log_probs, result.log_probs);
       give(&SurrogateOutput::entropies, result.entropies);

@@ -48,7 +48,7 @@ std::vector<PreferenceOutput> Learner::token_preference(const std::vector<Prefer
       }
       inputs.offsets.push_back(static_cast<int64_t>(rows.places.size()));
       const PreferenceResult result = linear_token_preference(
-          rows.hidden, online_.head, inputs, loss, {1.0, rows.with_gradient, 0}, rows.head_gradient);
+          rows.hidden, online_.head, inputs, loss, loss_options(1.0, rows.with_gradient), rows.head_gradient);
       for (size_t k = 0; k < present.size(); ++k) {
         const PreferencePair& pair = pairs[present[k]];
         const double chosen = result.log_probs[2 * k], rejected = result.log_probs[2 * k + 1];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/loss/logit_cap.h"
 #include "core/loss/mixed_products.h"
 #include "core/loss/plan.h"
 #include "core/loss/products.h"
@@ -89,6 +90,8 @@ void check_options(const Problem& problem) {
                "the z-loss's coefficient must be finite and at least 0, not ", loss.z_loss);
   NLAC_REQUIRE(std::isfinite(loss.entropy_coefficient), "ERR_VALUE",
                "the entropy's coefficient must be finite, not ", loss.entropy_coefficient);
+  NLAC_REQUIRE(std::isfinite(problem.options.logit_cap) && problem.options.logit_cap >= 0, "ERR_VALUE",
+               "the cap of logits must be finite and at least 0, not ", problem.options.logit_cap);
   NLAC_REQUIRE(problem.options.workspace_bytes >= 0, "ERR_VALUE", "workspace bytes must be at least 0, not ",
                problem.options.workspace_bytes);
   NLAC_REQUIRE(problem.options.detail <= problem.head.size(0), "ERR_VALUE", "detail must be at most ",
@@ -301,8 +304,11 @@ LossResult run(const Problem& problem) {
     const int64_t stride = hidden.is_cpu() ? mixed::logit_stride(vocab) : (vocab + 63) / 64 * 64;
     const int64_t bytes = problem.options.workspace_bytes > 0 ? problem.options.workspace_bytes
                                                               : default_workspace(hidden.device(), heads);
+    // The slopes of capped logits are as large as the student's logits.
+    const double cap = problem.options.logit_cap;
+    const bool sloped = cap > 0 && with_gradient;
     const LossPlan plan = plan_loss(count, heads, stride * static_cast<int64_t>(at::elementSize(type)),
-                                    packed, with_gradient, bytes);
+                                    packed, with_gradient, sloped ? bytes / 2 : bytes);
     const bool padded = problem.has_teacher() && is_mixed(problem.teacher_hidden, problem.teacher_head, type);
     const Workspace workspace(plan, heads, vocab, stride, padded, options);
 
@@ -316,9 +322,12 @@ LossResult run(const Problem& problem) {
         RowChunk chunk = narrow(rows, done + held, chunk_rows);
         chunk.student = workspace.logits(0, chunk_rows);
         student.logits(held, chunk.student);
+        const at::Tensor slopes = sloped ? at::empty({chunk_rows, vocab}, options) : at::Tensor();
+        cap_logits(chunk.student, cap, slopes);
         if (teacher) {
           chunk.teacher = workspace.logits(1, chunk_rows);
           teacher->logits(held, chunk.teacher);
+          cap_logits(chunk.teacher, cap);
         }
         if (with_detail) {  // the rows overwrite their logits
           const int64_t first = done + held;
@@ -335,6 +344,7 @@ LossResult run(const Problem& problem) {
           token_rows(problem.loss, narrow(chunk, first, stretch));
           first += stretch;
         }
+        if (sloped) chunk.gradient.mul_(slopes);
         held += chunk_rows;
       }
       if (with_gradient) {

@@ -45,6 +45,8 @@ struct LossOptions {
   // From 0 on, a call also gives the targets' log probabilities and the `detail` most probable
   // tokens (row_detail.h), at most the vocabulary. Losses and gradients have the same bits.
   int64_t detail = -1;
+  // Above 0: logits are capped (logit_cap.h), the teacher's too. A gradient in bf16 is then rounded twice.
+  double logit_cap = 0;
 };
 
 // Options of losses on targets.

@@ -446,9 +446,9 @@ void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& 
 template <typename Number>
 void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  at::Tensor output, const Sight& sight) const {
-  const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
+  const int64_t kv_heads = store_.kv_heads(layer), group = q.size(1) / kv_heads, d = q.size(2);
   const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
-  at::parallel_for(0, k.size(0), 16, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, k.defined() ? k.size(0) : 0, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto& [s, position] = places_[static_cast<size_t>(row)];
       const KvSlice& slice = slices_[s];
@@ -484,9 +484,11 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
 // Any device and type.
 void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                 at::Tensor output, const Sight& sight) const {
-  at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
-  keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
-  values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
+  if (k.defined()) {
+    at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
+    keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
+    values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
+  }
   output.copy_(plain_->run(layer, q, sight));
 }
 

@@ -68,7 +68,8 @@ class CachedAttention {
 
   // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v to the
   // slices' blocks, then the attention of each query over its text's past and itself to output
-  // [tokens, heads, head_dim]. A block in several tables is written by at most one slice.
+  // [tokens, heads, head_dim]. A block in several tables is written by at most one slice. With k and v
+  // undefined, of a layer that borrows its keys, nothing is written.
   void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor output,
            const Sight& sight = {}) const;
 

@@ -7,33 +7,62 @@
 namespace nlac {
 namespace {
 
-// Views of the three parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads,
-// head_dim].
+// The sizes of a layer's attention. The product with the qkv matrix has the queries (of gated attention
+// each with its gate), then the layer's own keys and values; where values come from the keys'
+// projection they are not in the product.
+struct Sizes {
+  int64_t heads, kv_heads, d;
+  bool gated, own_keys, projects_values;
+
+  Sizes(const ModelConfig& config, const LayerKind& kind)
+      : heads(config.heads),
+        kv_heads(config.kv_heads_of(kind)),
+        d(config.head_dim_of(kind)),
+        gated(config.gated_attention),
+        own_keys(kind.keys != Keys::borrowed),
+        projects_values(own_keys && !kind.values_from_keys) {}
+
+  int64_t q() const { return heads * d; }
+  int64_t kv() const { return kv_heads * d; }
+  int64_t q_rows() const { return gated ? 2 * q() : q(); }
+  int64_t product() const { return q_rows() + (own_keys ? kv() : 0) + (projects_values ? kv() : 0); }
+  int64_t qkv() const { return own_keys ? q() + 2 * kv() : q(); }
+};
+
+// Views of the parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads, head_dim]. Keys
+// and values are undefined if the layer borrows them.
 struct Split {
   at::Tensor q, k, v, gate;
 };
-Split split_qkv(const at::Tensor& qkv, const ModelConfig& config) {
-  const int64_t d = config.head_dim, q = config.heads * d, kv = config.kv_heads * d;
+Split split_qkv(const at::Tensor& qkv, const Sizes& sizes) {
   const auto part = [&](int64_t start, int64_t width) {
-    return qkv.narrow(1, start, width).unflatten(1, {-1, d});
+    return qkv.narrow(1, start, width).unflatten(1, {-1, sizes.d});
   };
+  const int64_t q = sizes.q(), kv = sizes.kv();
+  if (!sizes.own_keys) return {part(0, q), {}, {}, {}};
   return {part(0, q), part(q, kv), part(q + kv, kv), {}};
 }
 
-// The same of the product with the qkv matrix. Of gated attention it holds a gate beside each query
-// head: [tokens, (2 heads + 2 kv_heads) head_dim].
-Split split_product(const at::Tensor& product, const ModelConfig& config) {
-  if (!config.gated_attention) return split_qkv(product, config);
-  const int64_t d = config.head_dim, q = config.heads * d, kv = config.kv_heads * d;
-  const at::Tensor pairs = product.narrow(1, 0, 2 * q).unflatten(1, {config.heads, 2, d});
-  return {pairs.select(2, 0), product.narrow(1, 2 * q, kv).unflatten(1, {-1, d}),
-          product.narrow(1, 2 * q + kv, kv).unflatten(1, {-1, d}), pairs.select(2, 1)};
+// The same of the product with the qkv matrix.
+Split split_product(const at::Tensor& product, const Sizes& sizes) {
+  const int64_t d = sizes.d, q = sizes.q_rows(), kv = sizes.kv();
+  Split parts;
+  if (sizes.gated) {
+    const at::Tensor pairs = product.narrow(1, 0, q).unflatten(1, {sizes.heads, 2, d});
+    parts.q = pairs.select(2, 0);
+    parts.gate = pairs.select(2, 1);
+  } else {
+    parts.q = product.narrow(1, 0, q).unflatten(1, {-1, d});
+  }
+  if (!sizes.own_keys) return parts;
+  parts.k = product.narrow(1, q, kv).unflatten(1, {-1, d});
+  parts.v = sizes.projects_values ? product.narrow(1, q + kv, kv).unflatten(1, {-1, d}) : parts.k;
+  return parts;
 }
 
 // q and k of a fused qkv: they are rotated together.
-at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
-  return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim)
-      .unflatten(1, {-1, config.head_dim});
+at::Tensor queries_and_keys(const at::Tensor& qkv, const Sizes& sizes) {
+  return qkv.narrow(1, 0, sizes.own_keys ? sizes.q() + sizes.kv() : sizes.q()).unflatten(1, {-1, sizes.d});
 }
 
 // The rows that are normalised: each head's, or all heads' of a token.
@@ -41,71 +70,126 @@ at::Tensor normed_rows(const at::Tensor& heads, const ModelConfig& config) {
   return config.whole_qk_norm ? heads.flatten(1) : heads;
 }
 
+// The weight of the values' norm.
+at::Tensor ones_for(const at::Tensor& values) { return at::ones({values.size(-1)}, values.options()); }
+
 Sight sight_of(const ModelConfig& config, const LayerKind& kind) {
   return {kind.window, config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0};
 }
 
 // Multiplies queries by their factor of growth, forward and backward.
-void grow_queries(const at::Tensor& qkv, const ModelConfig& config, const at::Tensor& positions) {
+void grow_queries(const at::Tensor& queries, const ModelConfig& config, const at::Tensor& positions) {
   const RopeConfig& rope = config.rope;
   if (rope.query_growth == 0) return;
   const at::Tensor turns = positions.div(rope.original_max_positions, "floor").to(at::kDouble);
-  const at::Tensor factors = turns.log1p_().mul_(rope.query_growth).add_(1).to(qkv.scalar_type());
-  split_qkv(qkv, config).q.mul_(factors.view({-1, 1, 1}));
+  const at::Tensor factors = turns.log1p_().mul_(rope.query_growth).add_(1).to(queries.scalar_type());
+  at::Tensor(queries).mul_(factors.view({-1, 1, 1}));
 }
 
 void rotate_qkv(const at::Tensor& qkv, const ModelConfig& config, const LayerKind& kind,
                 const RopeTables& ropes, const at::Tensor& positions, bool inverse) {
+  const Sizes sizes(config, kind);
   if (const Rope* rope = ropes.of(kind.rotary))
-    rotate(queries_and_keys(qkv, config), *rope, positions, inverse);
-  grow_queries(qkv, config, positions);
+    rotate(queries_and_keys(qkv, sizes), *rope, positions, inverse);
+  grow_queries(split_qkv(qkv, sizes).q, config, positions);
 }
 
 // From the product to what attention reads. `tape.raw_qkv` is set if there are norms.
 void norm_and_rotate(const AttentionWeights& weights, const ModelConfig& config, const LayerKind& kind,
                      const RopeTables& ropes, const at::Tensor& positions, AttentionTape& tape) {
   if (config.qk_norm) {
+    const Sizes sizes(config, kind);
     tape.raw_qkv = tape.qkv;
-    const Split raw = split_product(tape.raw_qkv, config);
-    tape.qkv = at::empty({tape.raw_qkv.size(0), (config.heads + 2 * config.kv_heads) * config.head_dim},
-                         tape.raw_qkv.options());
-    const Split normed = split_qkv(tape.qkv, config);
-    for (const auto& [from, to, weight] :
-         {std::tuple{raw.q, normed.q, weights.q_norm}, std::tuple{raw.k, normed.k, weights.k_norm}})
+    const Split raw = split_product(tape.raw_qkv, sizes);
+    tape.qkv = at::empty({tape.raw_qkv.size(0), sizes.qkv()}, tape.raw_qkv.options());
+    const Split normed = split_qkv(tape.qkv, sizes);
+    const auto norm = [&](const at::Tensor& from, at::Tensor to, const at::Tensor& weight) {
       to.copy_(rms_norm(normed_rows(from, config), weight, config).reshape(to.sizes()));
-    normed.v.copy_(raw.v);
+    };
+    norm(raw.q, normed.q, weights.q_norm);
+    if (sizes.own_keys) {
+      norm(raw.k, normed.k, weights.k_norm);
+      normed.v.copy_(config.value_norm ? rms_norm(raw.v, ones_for(raw.v), config) : raw.v);
+    }
   }
   rotate_qkv(tape.qkv, config, kind, ropes, positions, false);
 }
 
+// Queries, keys and values of whole sequences; the keys may be another layer's.
+Split read_by_attention(const at::Tensor& qkv, const ModelConfig& config, const LayerKind& kind,
+                        const PackedPass& pass) {
+  Split parts = split_qkv(qkv, Sizes(config, kind));
+  if (kind.keys != Keys::borrowed) return parts;
+  const LentKeys& lent = pass.lent->at(kind.keys_of);
+  parts.k = lent.keys;
+  parts.v = lent.values;
+  return parts;
+}
+
 // The input of the output's projection, [tokens, heads · head_dim].
-at::Tensor gated_output(const AttentionTape& tape, const at::Tensor& attended, const ModelConfig& config) {
-  if (!config.gated_attention) return attended.flatten(1);
-  return gate_by_sigmoid(attended, split_product(tape.raw_qkv, config).gate).flatten(1);
+at::Tensor gated_output(const AttentionTape& tape, const at::Tensor& attended, const Sizes& sizes) {
+  if (!sizes.gated) return attended.flatten(1);
+  return gate_by_sigmoid(attended, split_product(tape.raw_qkv, sizes).gate).flatten(1);
+}
+
+// sum += part, in float32 (f64 for f64).
+void add_to(at::Tensor& sum, const at::Tensor& part) {
+  const auto wide = part.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  sum = sum.defined() ? sum.add_(part) : part.to(wide);
+}
+
+// The gradient at the product, given that at the normalised queries, keys and values.
+at::Tensor norms_backward(const AttentionWeights& weights, const ModelConfig& config, const LayerKind& kind,
+                          const AttentionTape& tape, const at::Tensor& at_qkv, const at::Tensor& at_gate,
+                          AttentionWeights& into) {
+  const Sizes sizes(config, kind);
+  const bool in_place = !sizes.gated && !config.value_norm;
+  const at::Tensor at_product = in_place ? at_qkv : at::empty_like(tape.raw_qkv);
+  const Split raw = split_product(tape.raw_qkv, sizes), to = split_product(at_product, sizes),
+              at = split_qkv(at_qkv, sizes);
+  const auto back = [&](const at::Tensor& at_normed, const at::Tensor& from, at::Tensor result,
+                        const at::Tensor& weight, const at::Tensor& into_weight) {
+    result.copy_(rms_norm_backward(normed_rows(at_normed, config), normed_rows(from, config), weight, config,
+                                   into_weight, {})
+                     .reshape(at_normed.sizes()));
+  };
+  back(at.q, raw.q, to.q, weights.q_norm, into.q_norm);
+  if (sizes.gated) to.gate.copy_(at_gate);
+  if (!sizes.own_keys) return at_product;
+  back(at.k, raw.k, to.k, weights.k_norm, into.k_norm);
+  if (in_place) return at_product;
+  const at::Tensor at_values =
+      config.value_norm ? rms_norm_backward(at.v, raw.v, ones_for(raw.v), config, {}, {}) : at.v;
+  if (sizes.projects_values)
+    to.v.copy_(at_values);
+  else
+    to.k.add_(at_values);
+  return at_product;
 }
 
 }  // namespace
 
-std::vector<Parameter> attention_parameters(const ModelConfig& config, AttentionWeights& weights) {
-  const int64_t hidden = config.hidden_size, q = config.heads * config.head_dim,
-                kv = config.kv_heads * config.head_dim;
+std::vector<Parameter> attention_parameters(const ModelConfig& config, const LayerKind& kind,
+                                            AttentionWeights& weights) {
+  const Sizes sizes(config, kind);
+  const int64_t hidden = config.hidden_size, q = sizes.q(), kv = sizes.kv();
   using Shape = std::vector<int64_t>;
   const auto if_has = [](bool has, Shape shape) { return has ? shape : Shape{}; };
-  const int64_t q_rows = config.gated_attention ? 2 * q : q;
-  const Shape q_norm{config.whole_qk_norm ? q : config.head_dim},
-      k_norm{config.whole_qk_norm ? kv : config.head_dim};
+  const auto rows = [&](const char* ending) {
+    const auto name = [&](const char* projection) { return std::string("self_attn.") + projection + ending; };
+    std::vector<std::pair<std::string, int64_t>> all{{name("q_proj"), sizes.q_rows()}};
+    if (sizes.own_keys) all.emplace_back(name("k_proj"), kv);
+    if (sizes.projects_values) all.emplace_back(name("v_proj"), kv);
+    return all;
+  };
+  const Shape q_norm{config.whole_qk_norm ? q : sizes.d}, k_norm{config.whole_qk_norm ? kv : sizes.d};
   return {
-      {&weights.qkv,
-       {q_rows + 2 * kv, hidden},
-       {{"self_attn.q_proj.weight", q_rows},
-        {"self_attn.k_proj.weight", kv},
-        {"self_attn.v_proj.weight", kv}},
-       &weights.qkv_adapter},
-      {&weights.qkv_bias,
-       if_has(config.qkv_bias, {q_rows + 2 * kv}),
-       {{"self_attn.q_proj.bias", q_rows}, {"self_attn.k_proj.bias", kv}, {"self_attn.v_proj.bias", kv}}},
+      {&weights.qkv, {sizes.product(), hidden}, rows(".weight"), &weights.qkv_adapter},
+      {&weights.qkv_bias, if_has(config.qkv_bias, {sizes.product()}), rows(".bias")},
       {&weights.q_norm, if_has(config.qk_norm, q_norm), {{"self_attn.q_norm.weight", q_norm[0]}}},
-      {&weights.k_norm, if_has(config.qk_norm, k_norm), {{"self_attn.k_norm.weight", k_norm[0]}}},
+      {&weights.k_norm,
+       if_has(config.qk_norm && sizes.own_keys, k_norm),
+       {{"self_attn.k_norm.weight", k_norm[0]}}},
       {&weights.output, {hidden, q}, {{"self_attn.o_proj.weight", hidden}}, &weights.output_adapter},
       {&weights.output_bias, if_has(config.output_bias, {hidden}), {{"self_attn.o_proj.bias", hidden}}},
   };
@@ -116,45 +200,51 @@ at::Tensor attention_forward(const AttentionWeights& weights, const ModelConfig&
                              const at::Tensor& residual, AttentionTape& tape) {
   tape.qkv = linear_forward(x, weights.qkv, weights.qkv_bias, weights.qkv_adapter);
   norm_and_rotate(weights, config, kind, pass.ropes, pass.positions, tape);
-  const Split parts = split_qkv(tape.qkv, config);
+  const Split parts = read_by_attention(tape.qkv, config, kind, pass);
+  if (kind.keys == Keys::lent) {
+    LentKeys& lent = (*pass.lent)[kind.keys_of];
+    lent.keys = parts.k;
+    lent.values = parts.v;
+  }
   tape.attended = packed_attention(parts.q, parts.k, parts.v, pass.lengths, sight_of(config, kind));
-  return linear_forward(gated_output(tape, tape.attended.output, config), weights.output, weights.output_bias,
-                        weights.output_adapter, residual);
+  return linear_forward(gated_output(tape, tape.attended.output, Sizes(config, kind)), weights.output,
+                        weights.output_bias, weights.output_adapter, residual);
 }
 
 at::Tensor attention_backward(const AttentionWeights& weights, const ModelConfig& config,
                               const LayerKind& kind, const PackedPass& pass, const at::Tensor& x,
                               const AttentionTape& tape, const at::Tensor& grad, AttentionWeights& into) {
+  const Sizes sizes(config, kind);
   const at::Tensor at_output =
-      linear_backward(grad, gated_output(tape, tape.attended.output, config), weights.output, into.output,
+      linear_backward(grad, gated_output(tape, tape.attended.output, sizes), weights.output, into.output,
                       into.output_bias, weights.output_adapter, into.output_adapter);
-  at::Tensor at_attended = at_output.unflatten(1, {-1, config.head_dim}), at_gate;
-  if (config.gated_attention) {
-    const at::Tensor gate = split_product(tape.raw_qkv, config).gate;
+  at::Tensor at_attended = at_output.unflatten(1, {-1, sizes.d}), at_gate;
+  if (sizes.gated) {
+    const at::Tensor gate = split_product(tape.raw_qkv, sizes).gate;
     at_gate = gate_by_sigmoid_backward(at_attended, tape.attended.output, gate);
     at_attended = gate_by_sigmoid(at_attended, gate);
   }
   const at::Tensor at_qkv = at::empty_like(tape.qkv);
-  const Split parts = split_qkv(tape.qkv, config), gradients = split_qkv(at_qkv, config);
+  const Split parts = read_by_attention(tape.qkv, config, kind, pass);
+  Split gradients = split_qkv(at_qkv, sizes);
+  if (!sizes.own_keys) {
+    gradients.k = at::empty(parts.k.sizes(), parts.k.options());
+    gradients.v = at::empty(parts.v.sizes(), parts.v.options());
+  }
   packed_attention_backward(at_attended, parts.q, parts.k, parts.v, tape.attended, pass.lengths, gradients.q,
                             gradients.k, gradients.v, sight_of(config, kind));
-  rotate_qkv(at_qkv, config, kind, pass.ropes, pass.positions, true);
-  const at::Tensor at_product = config.gated_attention ? at::empty_like(tape.raw_qkv) : at_qkv;
-  if (config.qk_norm) {
-    const Split raw = split_product(tape.raw_qkv, config), to = split_product(at_product, config);
-    const auto back = [&](const at::Tensor& at, const at::Tensor& from, const at::Tensor& result,
-                          const at::Tensor& weight, const at::Tensor& into_weight) {
-      result.copy_(rms_norm_backward(normed_rows(at, config), normed_rows(from, config), weight, config,
-                                     into_weight, {})
-                       .reshape(at.sizes()));
-    };
-    back(gradients.q, raw.q, to.q, weights.q_norm, into.q_norm);
-    back(gradients.k, raw.k, to.k, weights.k_norm, into.k_norm);
-    if (config.gated_attention) {
-      to.v.copy_(gradients.v);
-      to.gate.copy_(at_gate);
-    }
+  if (kind.keys == Keys::borrowed) {
+    LentKeys& lent = pass.lent->at(kind.keys_of);
+    add_to(lent.at_keys, gradients.k);
+    add_to(lent.at_values, gradients.v);
+  } else if (kind.keys == Keys::lent) {
+    const LentKeys lent = pass.lent->extract(kind.keys_of).mapped();
+    if (lent.at_keys.defined()) gradients.k.add_(lent.at_keys);
+    if (lent.at_values.defined()) gradients.v.add_(lent.at_values);
   }
+  rotate_qkv(at_qkv, config, kind, pass.ropes, pass.positions, true);
+  const at::Tensor at_product =
+      config.qk_norm ? norms_backward(weights, config, kind, tape, at_qkv, at_gate, into) : at_qkv;
   return linear_backward(at_product, x, weights.qkv, into.qkv, into.qkv_bias, weights.qkv_adapter,
                          into.qkv_adapter);
 }
@@ -164,11 +254,12 @@ void attention_infer(const AttentionWeights& weights, const ModelConfig& config,
   AttentionTape tape;
   tape.qkv = pass.matrices.of(weights.qkv).forward(x, weights.qkv_bias, weights.qkv_adapter);
   norm_and_rotate(weights, config, kind, pass.ropes, pass.positions, tape);
-  const Split now = split_qkv(tape.qkv, config);
+  const Split now = split_qkv(tape.qkv, Sizes(config, kind));
   const at::Tensor attended = at::empty(now.q.sizes(), x.options());
   pass.attention.run(layer, now.q, now.k, now.v, attended, sight_of(config, kind));
   pass.matrices.of(weights.output)
-      .add(gated_output(tape, attended, config), weights.output_bias, sum, weights.output_adapter);
+      .add(gated_output(tape, attended, Sizes(config, kind)), weights.output_bias, sum,
+           weights.output_adapter);
 }
 
 }  // namespace nlac

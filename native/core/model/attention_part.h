@@ -16,6 +16,7 @@ namespace nlac {
 
 // Tensors that the model lacks (a bias, q_norm, …) are undefined.
 struct AttentionWeights {
+  // Without the values' rows where they come from the keys, and without both where they are borrowed.
   at::Tensor qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
   at::Tensor qkv_bias;        // [(heads + 2 * kv_heads) * head_dim]
   at::Tensor q_norm, k_norm;  // [head_dim], or of all heads, [heads * head_dim] and [kv_heads * head_dim]
@@ -27,13 +28,14 @@ struct AttentionWeights {
   std::vector<AdaptedMatrix> adapted() { return {{&qkv, &qkv_adapter}, {&output, &output_adapter}}; }
 };
 
-// The parameters of `config`'s attention, in the order of tensors().
-std::vector<Parameter> attention_parameters(const ModelConfig& config, AttentionWeights& weights);
+// The parameters of the attention of a layer of `config`'s, in the order of tensors().
+std::vector<Parameter> attention_parameters(const ModelConfig& config, const LayerKind& kind,
+                                            AttentionWeights& weights);
 
 // What backward needs. `qkv` is normalised and rotated; `raw_qkv` is before that, and defined only
 // where queries and keys are normalised.
 struct AttentionTape {
-  at::Tensor qkv, raw_qkv;  // [tokens, (heads + 2 kv_heads) head_dim]
+  at::Tensor qkv, raw_qkv;  // [tokens, (heads + 2 kv_heads) head_dim], or without borrowed parts
   Attended attended;
 };
 
@@ -47,8 +49,8 @@ at::Tensor attention_backward(const AttentionWeights& weights, const ModelConfig
                               const LayerKind& kind, const PackedPass& pass, const at::Tensor& x,
                               const AttentionTape& tape, const at::Tensor& grad, AttentionWeights& into);
 
-// The output's projection is added to `sum` [tokens, hidden] f32. Keys and values are written to
-// the blocks of `layer`.
+// The output's projection is added to `sum` [tokens, hidden] f32. The layer's own keys and values are
+// written to its blocks.
 void attention_infer(const AttentionWeights& weights, const ModelConfig& config, const LayerKind& kind,
                      InferencePass& pass, int64_t layer, const at::Tensor& x, const at::Tensor& sum);
 

@@ -12,6 +12,8 @@ namespace nlac {
 void export_classifier(const std::string& directory, ModelConfig config, const Weights& weights,
                        at::ScalarType dtype, int64_t pad_token_id) {
   NLAC_REQUIRE(weights.value.defined(), "ERR_CONFIG", "a classifier needs a value head");
+  NLAC_REQUIRE(config.family != Family::gemma4, "ERR_CONFIG",
+               "a reward model of Gemma 4 cannot be exported: transformers has no classifier of this family");
   config.pad_token_id = pad_token_id;
   auto json = nlohmann::ordered_json::parse(config.to_json(dtype == at::kFloat ? "float32" : "bfloat16"));
   // LlamaForCausalLM becomes LlamaForSequenceClassification, and so for the others.

@@ -30,6 +30,8 @@ static void validate_rope(const RopeConfig& rope, int64_t head_dim, const char* 
     NLAC_REQUIRE(rope.high_freq_factor > rope.low_freq_factor, format_error, where, ": high_freq_factor ",
                  rope.high_freq_factor, " is not above low_freq_factor ", rope.low_freq_factor);
   }
+  NLAC_REQUIRE(rope.proportion > 0 && rope.proportion <= 1, format_error, where,
+               ": partial_rotary_factor is ", rope.proportion, ", not above 0 and up to 1");
   if (rope.scaling == RopeScaling::yarn) {
     positive(rope.beta_fast, "beta_fast");
     positive(rope.beta_slow, "beta_slow");
@@ -41,11 +43,24 @@ static void validate_rope(const RopeConfig& rope, int64_t head_dim, const char* 
   }
 }
 
-void config::validate(const ModelConfig& config, const char* where) {
-  NLAC_REQUIRE(config.heads % config.kv_heads == 0, format_error, where, ": ", config.heads,
-               " attention heads do not divide among ", config.kv_heads, " key-value heads");
-  NLAC_REQUIRE(config.head_dim % 2 == 0, format_error, where, ": a head dimension of ", config.head_dim,
+static void validate_heads(const ModelConfig& config, const LayerKind& kind, const char* where) {
+  const int64_t kv_heads = config.kv_heads_of(kind), head_dim = config.head_dim_of(kind);
+  NLAC_REQUIRE(config.heads % kv_heads == 0, format_error, where, ": ", config.heads,
+               " attention heads do not divide among ", kv_heads, " key-value heads");
+  NLAC_REQUIRE(head_dim % 2 == 0, format_error, where, ": a head dimension of ", head_dim,
                " is odd, which rotary positions do not allow");
+}
+
+// The width of the heads that a scheme rotates.
+static int64_t rotated_head_dim(const ModelConfig& config, Rotary which) {
+  for (const LayerKind& kind : config.layer_kinds)
+    if (kind.mixer == Mixer::attention && kind.rotary == which) return config.head_dim_of(kind);
+  return config.head_dim;
+}
+
+void config::validate(const ModelConfig& config, const char* where) {
+  validate_heads(config, LayerKind{}, where);
+  for (const LayerKind& kind : config.layer_kinds) validate_heads(config, kind, where);
   NLAC_REQUIRE(std::isfinite(config.rms_norm_eps) && config.rms_norm_eps >= 0 && config.rms_norm_eps < 1,
                format_error, where, ": the norm's epsilon is ", config.rms_norm_eps, ", not from 0 to 1");
   NLAC_REQUIRE(config.layer_kinds.empty() || static_cast<int64_t>(config.layer_kinds.size()) == config.layers,
@@ -67,8 +82,21 @@ void config::validate(const ModelConfig& config, const char* where) {
   NLAC_REQUIRE(!mixes_by(Mixer::delta) || config.delta.heads % config.delta.key_heads == 0, format_error,
                where, ": ", config.delta.heads, " value heads do not divide among ", config.delta.key_heads,
                " key heads of linear attention");
-  validate_rope(config.rope, config.head_dim, where);
-  if (config.local_rope) validate_rope(*config.local_rope, config.head_dim, where);
+  validate_rope(config.rope, rotated_head_dim(config, Rotary::global), where);
+  if (config.local_rope) validate_rope(*config.local_rope, rotated_head_dim(config, Rotary::local), where);
+  NLAC_REQUIRE(std::isfinite(config.logit_cap) && config.logit_cap >= 0, format_error, where,
+               ": final_logit_softcapping is ", config.logit_cap, ", not above 0");
+  NLAC_REQUIRE(config.layer_input_size == 0 || config.layer_input_vocab >= config.vocab_size, format_error,
+               where, ": vocab_size_per_layer_input is ", config.layer_input_vocab,
+               ", less than the vocabulary of ", config.vocab_size);
+  for (int64_t l = 0; l < config.layers; ++l) {
+    const LayerKind kind = config.kind(l);
+    const bool valid = kind.keys == Keys::own    ? kind.keys_of == -1
+                       : kind.keys == Keys::lent ? kind.keys_of == l
+                                                 : kind.keys_of >= 0 && kind.keys_of < l &&
+                                                       config.kind(kind.keys_of).keys == Keys::lent;
+    NLAC_REQUIRE(valid, "ERR_INTERNAL", where, ": layer ", l, " has the keys of layer ", kind.keys_of);
+  }
 }
 
 }  // namespace nlac

@@ -24,11 +24,12 @@ enum class Family {
   mistral,
   ministral3,
   olmo3,
-  gemma3
+  gemma3,
+  gemma4
 };
 
 // A scheme of rotary positions (rope.h).
-enum class RopeScaling { none, linear, llama3, yarn };
+enum class RopeScaling { none, linear, llama3, yarn, proportional };
 struct RopeConfig {
   double theta = 10000.0;
   int64_t dimensions = 0;  // leading dimensions of a head that rotate; 0: all
@@ -40,6 +41,7 @@ struct RopeConfig {
   double attention_factor = 0.0;                         // yarn; 0: derive from factor
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
   bool truncate = true;                                  // yarn
+  double proportion = 1.0;                               // proportional: of the frequencies; the others are 0
   // Queries are multiplied by 1 + query_growth · log(1 + floor(position / original_max_positions)).
   double query_growth = 0;
 
@@ -51,11 +53,17 @@ struct RopeConfig {
 enum class Mixer { attention, delta };
 enum class FeedForward { gated, experts };
 enum class Rotary { none, global, local };
+// Whose keys and values attention reads: its own, its own that later layers read too, or another's.
+enum class Keys { own, lent, borrowed };
 struct LayerKind {
   Mixer mixer = Mixer::attention;
   FeedForward feed_forward = FeedForward::gated;
   Rotary rotary = Rotary::global;
   int64_t window = 0;  // tokens that attention sees, the query's own included; 0: all
+  int64_t head_dim = 0, kv_heads = 0, intermediate = 0;  // 0: the model's
+  bool values_from_keys = false;  // values are the keys' projection too, each normalised in its own way
+  Keys keys = Keys::own;
+  int64_t keys_of = -1;  // lent, borrowed: the layer that computes them
 
   bool operator==(const LayerKind&) const = default;
 };
@@ -80,20 +88,31 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;          // queries and keys are normalised, each head alone
   bool whole_qk_norm = false;    // with qk_norm: all heads together
+  bool value_norm = false;       // with qk_norm: each head of the values too, without a weight
   bool gated_attention = false;  // its output is multiplied by sigmoid(gate), which q_proj yields too
   double attention_scalar = 0;   // scores are divided by its square root; 0: by that of head_dim
   double embedding_scale = 1;    // of the embedding's rows
   bool norm_plus_one = false;    // a norm multiplies by 1 + weight
-  GatedDeltaShape delta;         // of layers with Mixer::delta
-  ExpertsShape experts;          // of layers with FeedForward::experts
-  int64_t max_positions = 0;     // tokens
-  RopeConfig rope;               // of layers with Rotary::global
+  bool layer_scalars = false;    // a layer's output is multiplied by a number, which is not trained
+  double logit_cap = 0;          // logits are cap · tanh(logit / cap); 0: uncapped
+  // Width of what each layer gets of every token besides (layer_inputs.h); 0: nothing. And the rows of
+  // their table.
+  int64_t layer_input_size = 0, layer_input_vocab = 0;
+  GatedDeltaShape delta;      // of layers with Mixer::delta
+  ExpertsShape experts;       // of layers with FeedForward::experts
+  int64_t max_positions = 0;  // tokens
+  RopeConfig rope;            // of layers with Rotary::global
   std::optional<RopeConfig> local_rope;
   std::vector<int64_t> eos_token_ids;
   int64_t bos_token_id = -1, pad_token_id = -1;  // -1: none
 
   LayerKind kind(int64_t layer) const {
     return layer_kinds.empty() ? LayerKind{} : layer_kinds[static_cast<size_t>(layer)];
+  }
+  int64_t head_dim_of(const LayerKind& kind) const { return kind.head_dim > 0 ? kind.head_dim : head_dim; }
+  int64_t kv_heads_of(const LayerKind& kind) const { return kind.kv_heads > 0 ? kind.kv_heads : kv_heads; }
+  int64_t intermediate_of(const LayerKind& kind) const {
+    return kind.intermediate > 0 ? kind.intermediate : intermediate_size;
   }
 
   // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (another

@@ -268,7 +268,8 @@ void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
                                                                  : config.max_positions);
       break;
     case Family::llama:
-    case Family::mistral: break;
+    case Family::mistral:
+    case Family::gemma4: break;  // no files of the last are read
   }
 }
 

@@ -9,6 +9,13 @@ using Json = nlohmann::json;
 
 void read_rope(const Section& root, const Section& rope, const ModelConfig& config, RopeConfig& into) {
   into.theta = rope.number("rope_theta").value_or(into.theta);
+  const std::string type = rope.text("rope_type").value_or(rope.text("type").value_or("default"));
+  if (type == "proportional" && config.family == Family::gemma4) {
+    into.scaling = RopeScaling::proportional;
+    into.proportion = rope.number("partial_rotary_factor").value_or(1.0);
+    into.factor = rope.number("factor").value_or(1.0);
+    return;
+  }
   // A family that rotates a part of each head sets its default before.
   const bool partial = into.dimensions > 0;
   for (const Section* section : {&root, &rope}) {
@@ -22,12 +29,6 @@ void read_rope(const Section& root, const Section& rope, const ModelConfig& conf
     into.dimensions = dimensions == config.head_dim ? 0 : dimensions;
   }
   into.query_growth = rope.number("llama_4_scaling_beta").value_or(0.0);
-  std::string type = "default";
-  if (const auto value = rope.text("rope_type")) {
-    type = *value;
-  } else if (const auto older = rope.text("type")) {
-    type = *older;
-  }
   const int64_t original = root.integer("original_max_position_embeddings", 1, kMaxPositions)
                                .value_or(rope.integer("original_max_position_embeddings", 1, kMaxPositions)
                                              .value_or(config.max_positions));
@@ -147,6 +148,11 @@ nlohmann::ordered_json rope_json(const RopeConfig& rope) {
       if (rope.mscale != 0.0) json["mscale"] = rope.mscale;
       if (rope.mscale_all_dim != 0.0) json["mscale_all_dim"] = rope.mscale_all_dim;
       json["truncate"] = rope.truncate;
+      break;
+    case RopeScaling::proportional:
+      json["rope_type"] = "proportional";
+      json["partial_rotary_factor"] = rope.proportion;
+      if (rope.factor != 1.0) json["factor"] = rope.factor;
       break;
   }
   if (rope.query_growth != 0.0) json["llama_4_scaling_beta"] = rope.query_growth;

@@ -311,7 +311,8 @@ static bool like_llama(const ModelConfig& config) {
   const NormNames& norms = entry_of(config.family).norms;
   return config.layer_kinds.empty() && config.activation == Activation::silu && !config.norm_plus_one &&
          !config.whole_qk_norm && config.attention_scalar == 0 && config.rope.query_growth == 0 &&
-         config.embedding_scale == 1 && config.rope.dimensions == 0 && norms.before_mixer &&
+         config.embedding_scale == 1 && config.rope.dimensions == 0 && !config.value_norm &&
+         !config.layer_scalars && config.layer_input_size == 0 && norms.before_mixer &&
          norms.before_feed_forward && !norms.after_mixer && !norms.after_feed_forward;
 }
 

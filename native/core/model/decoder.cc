@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/loss/logit_cap.h"
 #include "core/model/elementwise.h"
+#include "core/model/embedding.h"
 #include "core/model/layer.h"
 
 namespace nlac {
@@ -13,14 +15,6 @@ namespace {
 
 // This file does not use torch's autograd: its dispatch keys are excluded from every call.
 using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
-
-// The embedding's scale in the weights' type, as in transformers.
-double rounded_scale(const ModelConfig& config, const Weights& weights) {
-  return at::scalar_tensor(config.embedding_scale, at::kDouble)
-      .to(weights.embedding.scalar_type())
-      .to(at::kDouble)
-      .item<double>();
-}
 
 at::ScalarType residual_type(const Weights& weights) {
   return weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -65,9 +59,7 @@ void Decoder::forget_packed(const Weights& weights) {
 }
 
 at::Tensor Decoder::embedded(const Weights& weights, const at::Tensor& ids) const {
-  at::Tensor rows = weights.embedding.index_select(0, ids);
-  if (config_.embedding_scale != 1) rows.mul_(rounded_scale(config_, weights));
-  return rows;
+  return embedded_rows(weights.embedding, ids, config_.embedding_scale);
 }
 
 at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
@@ -101,7 +93,10 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
                      store.states(),
                      packed_};
   // The residual stream is float32: batches are small, and each layer would round it twice.
-  const at::Tensor x = embedded(weights, ids).to(residual_type(weights));
+  const at::Tensor rows = embedded(weights, ids);
+  if (config_.layer_input_size > 0)
+    pass.layer_inputs = infer_layer_inputs(weights.layer_inputs, config_, packed_, ids, rows);
+  const at::Tensor x = rows.to(residual_type(weights));
   for (int64_t l = 0; l < config_.layers; ++l)
     layer_infer(weights.layers[static_cast<size_t>(l)], config_, l, pass, x);
   return rms_norm(x, weights.norm, config_);
@@ -109,7 +104,9 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
 
 at::Tensor Decoder::infer_logits(const Weights& weights, const at::Tensor& hidden) {
   WithoutAutograd guard;
-  return packed_.of(weights.head).in_float(hidden);
+  at::Tensor result = packed_.of(weights.head).in_float(hidden);
+  cap_logits(result, config_.logit_cap);
+  return result;
 }
 
 struct Decoder::Tape {
@@ -135,7 +132,8 @@ PackedPass Decoder::packed_pass(const at::Tensor& ids, const std::vector<int64_t
   return {lengths,
           packed_positions(lengths, ids.device()),
           ropes(*std::max_element(lengths.begin(), lengths.end()), ids.device()),
-          {}};
+          {},
+          std::make_shared<std::map<int64_t, LentKeys>>()};
 }
 
 at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
@@ -148,10 +146,12 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
   tape->pass = packed_pass(ids, lengths);
   tape->recompute = recompute;
   at::Tensor x = embedded(weights, ids);
+  if (config_.layer_input_size > 0)
+    tape->pass.layer_inputs = layer_inputs(weights.layer_inputs, config_, ids, x);
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     if (before_layer) before_layer(l);
     LayerTape now;
-    x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), tape->pass, x, now);
+    x = layer_forward(weights.layers[l], config_, static_cast<int64_t>(l), tape->pass, x, now);
     if (now.experts.routing.probabilities.defined()) tape->load.add(now.experts.routing);
     if (recompute) {
       LayerTape kept;
@@ -168,36 +168,15 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
                             const std::vector<int64_t>& lengths, const BeforeLayer& before_layer) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
-  const PackedPass pass = packed_pass(ids, lengths);
+  PackedPass pass = packed_pass(ids, lengths);
   at::Tensor x = embedded(weights, ids);
+  if (config_.layer_input_size > 0) pass.layer_inputs = layer_inputs(weights.layer_inputs, config_, ids, x);
   for (size_t l = 0; l < weights.layers.size(); ++l) {
     if (before_layer) before_layer(l);
     LayerTape dropped;
-    x = layer_forward(weights.layers[l], config_, config_.kind(static_cast<int64_t>(l)), pass, x, dropped);
+    x = layer_forward(weights.layers[l], config_, static_cast<int64_t>(l), pass, x, dropped);
   }
   return rms_norm(x, weights.norm, config_);
-}
-
-// gradient[ids[t]] += rows[t] in the order of t, so that runs are deterministic. index_put_ sorts
-// on a GPU, but on a CPU its threads add atomically in any order.
-static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& rows) {
-  const at::Tensor added = rows.to(gradient.scalar_type()).contiguous();
-  if (!gradient.is_cpu()) {
-    gradient.index_put_({ids}, added, true);
-    return;
-  }
-  const int64_t tokens = added.size(0), hidden = added.size(1);
-  const at::Tensor index = ids.contiguous();
-  const int64_t* id = index.const_data_ptr<int64_t>();
-  AT_DISPATCH_FLOATING_TYPES(added.scalar_type(), "add_embedding_gradient", [&] {
-    const scalar_t* from = added.const_data_ptr<scalar_t>();
-    scalar_t* to = gradient.mutable_data_ptr<scalar_t>();
-    // Each thread has its own columns.
-    at::parallel_for(0, hidden, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t c = begin; c < end; ++c) to[id[t] * hidden + c] += from[t * hidden + c];
-    });
-  });
 }
 
 void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
@@ -210,25 +189,33 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
   tape->last.reset();
   if (balance != 0 && tape->load.rows > 0)
     tape->pass.at_probabilities = tape->load.at_probabilities() * balance;
+  const bool has_inputs = config_.layer_input_size > 0;
+  if (has_inputs && gradients.embedding.defined())
+    tape->pass.at_layer_inputs = at::empty_like(tape->pass.layer_inputs);
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];
-    const LayerKind kind = config_.kind(static_cast<int64_t>(l));
+    const auto index = static_cast<int64_t>(l);
     if (before_layer) before_layer(l);
     LayerTape now = std::exchange(tape->layers[l], {});
     if (tape->recompute)
-      layer_forward(layer, config_, kind, tape->pass, at::Tensor(now.input), now, /*tape_only=*/true);
-    grad = layer_backward(layer, config_, kind, tape->pass, now, grad, gradients.layers[l]);
+      layer_forward(layer, config_, index, tape->pass, at::Tensor(now.input), now, /*tape_only=*/true);
+    grad = layer_backward(layer, config_, index, tape->pass, now, grad, gradients.layers[l]);
   }
   if (!gradients.embedding.defined()) return;
-  if (config_.embedding_scale != 1) grad = grad * rounded_scale(config_, weights);
-  add_embedding_gradient(gradients.embedding, tape->ids, grad);
+  if (has_inputs)
+    grad = layer_inputs_backward(weights.layer_inputs, config_, tape->ids, embedded(weights, tape->ids),
+                                 tape->pass.at_layer_inputs, gradients.layer_inputs)
+               .add_(grad);
+  add_embedding_gradient(gradients.embedding, tape->ids, grad, config_.embedding_scale);
 }
 
 double Decoder::balance_loss(const Tape& tape) { return tape.load.loss(); }
 
-at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {
+at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head, double cap) {
   WithoutAutograd guard;
-  return linear_in_float(hidden, head);
+  at::Tensor result = linear_in_float(hidden, head);
+  cap_logits(result, cap);
+  return result;
 }
 
 }  // namespace nlac

@@ -78,7 +78,8 @@ class Decoder {
   CudaInference cuda_;
 };
 
-// Returns logits [rows, vocab] f32 of hidden states [rows, hidden], for small inputs and sampling.
-at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head);
+// Returns logits [rows, vocab] f32 of hidden states [rows, hidden], for small inputs and sampling. `cap`:
+// ModelConfig::logit_cap.
+at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head, double cap = 0);
 
 }  // namespace nlac

@@ -48,6 +48,7 @@ const FamilyEntry* family_named(std::string_view architecture_or_model_type);
 
 // One file of families/ each.
 extern const FamilyEntry llama_family, qwen2_family, qwen3_family, qwen3_5_family, qwen3_5_moe_family,
-    qwen3_moe_family, smollm3_family, mistral_family, ministral3_family, olmo3_family, gemma3_family;
+    qwen3_moe_family, smollm3_family, mistral_family, ministral3_family, olmo3_family, gemma3_family,
+    gemma4_family;
 
 }  // namespace nlac

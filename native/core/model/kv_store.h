@@ -1,5 +1,6 @@
-// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all attention layers
-// of these tokens. A text's cache is a list of block numbers (BlockTable).
+// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all attention layers of
+// these tokens. Layers may differ in the number and width of their heads; a layer that borrows its keys
+// has no room of its own. A text's cache is a list of block numbers (BlockTable).
 // core/generate/block_pool.h manages ownership. Thread rule: the learner's thread.
 //
 // Recurrent layers take no room in blocks. Their states are as large as the keys and values of a
@@ -53,8 +54,9 @@ class KvStore {
   // Packed stores: where a block begins, and the offsets of a layer's keys and values [kv_heads,
   // kBlockTokens · head_dim] in it, in elements of the store's type.
   void* block(int32_t number) const;
-  int64_t keys_at(int64_t layer) const { return 2 * place(layer) * part_size(); }
-  int64_t values_at(int64_t layer) const { return (2 * place(layer) + 1) * part_size(); }
+  int64_t keys_at(int64_t layer) const { return place(layer).start; }
+  int64_t values_at(int64_t layer) const { return place(layer).start + place(layer).part_size(); }
+  int64_t kv_heads(int64_t layer) const { return place(layer).kv_heads; }
   // Some layer that has keys and values.
   int64_t attention_layer() const;
   // Plain stores: a view of all blocks, [capacity, kv_heads, kBlockTokens, head_dim].
@@ -62,16 +64,19 @@ class KvStore {
   at::Tensor plain_values(int64_t layer) const { return plain(layer, 1); }
 
  private:
-  int64_t place(int64_t layer) const { return places_[static_cast<size_t>(layer)]; }
-  int64_t part_size() const { return config_.kv_heads * kBlockTokens * config_.head_dim; }
+  // Where a layer's keys begin in a block, in elements; its values follow.
+  struct Place {
+    int64_t start = -1, kv_heads = 0, head_dim = 0;
+    int64_t part_size() const { return kv_heads * kBlockTokens * head_dim; }
+  };
+  const Place& place(int64_t layer) const { return places_[static_cast<size_t>(layer)]; }
   at::Tensor plain(int64_t layer, int64_t which) const;
 
-  ModelConfig config_;
   at::TensorOptions options_;
-  std::vector<int64_t> places_;  // of each layer among the attention layers
-  int64_t attention_layers_ = 0;
+  std::vector<Place> places_;  // of each layer
+  int64_t block_size_ = 0;     // elements
   StateStore states_;
-  at::Tensor blocks_;  // [capacity, attention layers, 2, kv_heads, kBlockTokens, head_dim]
+  at::Tensor blocks_;  // [capacity, block_size_]
 };
 
 }  // namespace nlac

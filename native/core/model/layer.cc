@@ -58,6 +58,8 @@ std::vector<at::Tensor*> LayerWeights::tensors() {
   append(all, feed_forward.tensors());
   append(all, experts.tensors());
   all.push_back(&feed_forward_norms.after);
+  append(all, inputs.tensors());
+  all.push_back(&scalar);
   return all;
 }
 
@@ -95,23 +97,28 @@ std::vector<Parameter> layer_parameters(const ModelConfig& config, int64_t layer
   };
   add_norm(weights.mixer_norms.before, names.before_mixer);
   switch (kind.mixer) {
-    case Mixer::attention: append(all, attention_parameters(config, weights.attention)); break;
+    case Mixer::attention: append(all, attention_parameters(config, kind, weights.attention)); break;
     case Mixer::delta: append(all, delta_parameters(config, weights.delta)); break;
   }
   add_norm(weights.mixer_norms.after, names.after_mixer);
   add_norm(weights.feed_forward_norms.before, names.before_feed_forward);
   switch (kind.feed_forward) {
     case FeedForward::gated:
-      append(all, feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_size));
+      append(all,
+             feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_of(kind)));
       break;
     case FeedForward::experts: append(all, experts_parameters(config, weights.experts)); break;
   }
   add_norm(weights.feed_forward_norms.after, names.after_feed_forward);
+  if (config.layer_input_size > 0) append(all, layer_input_parameters(config, weights.inputs));
+  if (config.layer_scalars) all.push_back({&weights.scalar, {1}, {{"layer_scalar", 1}}});
   return all;
 }
 
-at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, const LayerKind& kind,
+at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, int64_t index,
                          const PackedPass& pass, const at::Tensor& input, LayerTape& tape, bool tape_only) {
+  const LayerKind kind = config.kind(index);
+  const bool has_inputs = config.layer_input_size > 0;
   tape.input = input;
   tape.middle = branch_forward(
       layer.mixer_norms, config, input, tape.mixed, [&](const at::Tensor& x, const at::Tensor& residual) {
@@ -119,21 +126,33 @@ at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, c
           return delta_forward(layer.delta, config, pass, x, residual, tape.delta);
         return attention_forward(layer.attention, config, kind, pass, x, residual, tape.attention);
       });
-  return branch_forward(layer.feed_forward_norms, config, tape.middle, tape.fed,
-                        [&](const at::Tensor& x, const at::Tensor& residual) {
-                          const bool last = tape_only && !layer.feed_forward_norms.after.defined();
-                          if (kind.feed_forward == FeedForward::experts)
-                            return experts_forward(layer.experts, config, x, residual, tape.experts, last);
-                          return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward,
-                                              last);
-                        });
+  at::Tensor output = branch_forward(
+      layer.feed_forward_norms, config, tape.middle, tape.fed,
+      [&](const at::Tensor& x, const at::Tensor& residual) {
+        const bool last = tape_only && !layer.feed_forward_norms.after.defined() && !has_inputs;
+        if (kind.feed_forward == FeedForward::experts)
+          return experts_forward(layer.experts, config, x, residual, tape.experts, last);
+        return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward, last);
+      });
+  if (has_inputs)
+    output =
+        layer_input_forward(layer.inputs, config, output, pass.layer_inputs.select(1, index), tape.inputs);
+  if (layer.scalar.defined() && !tape_only) output.mul_(layer.scalar);
+  return output;
 }
 
-at::Tensor layer_backward(const LayerWeights& layer, const ModelConfig& config, const LayerKind& kind,
+at::Tensor layer_backward(const LayerWeights& layer, const ModelConfig& config, int64_t index,
                           const PackedPass& pass, const LayerTape& tape, const at::Tensor& grad,
                           LayerWeights& into) {
+  const LayerKind kind = config.kind(index);
+  at::Tensor at_fed = layer.scalar.defined() ? grad * layer.scalar : grad;
+  if (config.layer_input_size > 0) {
+    at::Tensor at_inputs;
+    if (pass.at_layer_inputs.defined()) at_inputs = pass.at_layer_inputs.select(1, index);
+    at_fed = layer_input_backward(layer.inputs, config, tape.inputs, at_fed, at_inputs, into.inputs);
+  }
   const at::Tensor at_middle = branch_backward(
-      layer.feed_forward_norms, config, tape.middle, tape.fed, grad, into.feed_forward_norms,
+      layer.feed_forward_norms, config, tape.middle, tape.fed, at_fed, into.feed_forward_norms,
       [&](const at::Tensor& x, const at::Tensor& at_output) {
         if (kind.feed_forward == FeedForward::experts)
           return experts_backward(layer.experts, config, pass, x, tape.experts, at_output, into.experts);
@@ -163,6 +182,8 @@ void layer_infer(const LayerWeights& layer, const ModelConfig& config, int64_t i
                    return experts_infer(layer.experts, config, pass, inner, sum);
                  feed_forward_infer(layer.feed_forward, config, pass, inner, sum);
                });
+  if (config.layer_input_size > 0) layer_input_infer(layer.inputs, config, pass, index, x);
+  if (layer.scalar.defined()) at::Tensor(x).mul_(layer.scalar);
 }
 
 }  // namespace nlac

@@ -277,6 +277,12 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   model.skipped = static_cast<int64_t>(
       source.drop_if([&](std::string_view name) { return of_another_part(nesting, name); }));
   if (model.config.tied_embeddings) source.drop(nested_name(nesting, "lm_head.weight"));
+  // Published files have projections that a layer with borrowed keys does not use.
+  for (int64_t l = 0; l < model.config.layers; ++l) {
+    if (model.config.kind(l).keys != Keys::borrowed) continue;
+    for (const char* name : {"k_proj.weight", "v_proj.weight", "k_norm.weight", "k_proj.bias", "v_proj.bias"})
+      source.drop(nested_name(nesting, "model.layers." + std::to_string(l) + ".self_attn." + name));
+  }
   if (heads != Heads::value) {
     source.drop(value_name);
     source.drop(value_bias_name);

@@ -1,5 +1,5 @@
-// Rotary position tables for the four scalings that transformers calls default, linear, llama3 and
-// yarn. Intermediates are float32 where they are in transformers: at position 10^5 one ulp of an
+// Rotary position tables for the scalings that transformers calls default, linear, llama3, yarn
+// and proportional. Intermediates are float32 where they are in transformers: at position 10^5 one ulp of an
 // inverse frequency changes the angle by 0.01.
 #include <algorithm>
 #include <cmath>
@@ -81,6 +81,12 @@ Rope Rope::make(const ModelConfig& config, int64_t positions, at::Device device,
       scale_yarn(rope, dimensions, frequency);
       attention_factor = yarn_attention_factor(rope);
       break;
+    case RopeScaling::proportional: {
+      // Pairs beyond the proportion do not turn.
+      const auto turning = static_cast<int64_t>(rope.proportion * static_cast<double>(dimensions) / 2);
+      frequencies.div_(rope.factor).narrow(0, turning, dimensions / 2 - turning).zero_();
+      break;
+    }
   }
   const at::Tensor angles = at::outer(at::arange(positions, at::kFloat), frequencies);
   return {(angles.cos() * attention_factor).to(device), (angles.sin() * attention_factor).to(device)};

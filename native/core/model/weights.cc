@@ -20,6 +20,8 @@ Weights transform(const Weights& from, Make make) {
   const auto each = [&](const at::Tensor& tensor) { return tensor.defined() ? make(tensor) : at::Tensor(); };
   Weights to;
   to.embedding = each(from.embedding);
+  to.layer_inputs = {each(from.layer_inputs.rows), each(from.layer_inputs.project),
+                     each(from.layer_inputs.norm)};
   for (const LayerWeights& layer : from.layers) {
     LayerWeights& made = to.layers.emplace_back();
     const auto tensors = layer.tensors();
@@ -71,6 +73,8 @@ std::vector<at::Tensor> Weights::list() const {
     }
   } else {
     tensors.push_back(embedding);
+    for (const at::Tensor& table : {layer_inputs.rows, layer_inputs.project, layer_inputs.norm})
+      if (table.defined()) tensors.push_back(table);
     for (const LayerWeights& layer : layers) {
       for (const at::Tensor* tensor : layer.tensors())
         if (tensor->defined()) tensors.push_back(*tensor);
@@ -138,6 +142,10 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers, cons
 
 static NamedTensors named_model(const Weights& weights, const ModelConfig& config) {
   NamedTensors views{{"model.embed_tokens.weight", weights.embedding}};
+  LayerInputTables tables = weights.layer_inputs;
+  if (config.layer_input_size > 0)
+    for (const Parameter& parameter : layer_table_parameters(config, tables))
+      views.emplace_back("model." + parameter.rows[0].first, *parameter.tensor);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     LayerWeights layer = weights.layers[i];
     for (const Parameter& parameter : layer_parameters(config, static_cast<int64_t>(i), layer)) {
@@ -216,6 +224,9 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   const int64_t hidden = config.hidden_size;
   Weights weights;
   weights.embedding = make(true, {config.vocab_size, hidden});
+  if (config.layer_input_size > 0)
+    for (const Parameter& parameter : layer_table_parameters(config, weights.layer_inputs))
+      *parameter.tensor = at::empty(parameter.shape, options);
   for (int64_t i = 0; i < config.layers; ++i) {
     LayerWeights& layer = weights.layers.emplace_back();
     for (const Parameter& parameter : layer_parameters(config, i, layer))

@@ -33,6 +33,7 @@ std::optional<Heads> heads_named(std::string_view name);  // nothing for another
 
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
+  LayerInputTables layer_inputs;
   std::vector<LayerWeights> layers;
   at::Tensor norm;        // [hidden]
   at::Tensor head;        // [vocab, hidden]; the same tensor as `embedding` when tied

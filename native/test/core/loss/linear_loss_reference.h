@@ -60,16 +60,17 @@ struct Outcome {
 
 // torch's operators and autograd, in the given type. Rows of weight 0 are multiplied, not omitted.
 inline Outcome reference(const Inputs& given, double temperature, const Support& support,
-                         const Divergence& divergence = {}, at::ScalarType type = wide) {
+                         const Divergence& divergence = {}, at::ScalarType type = wide, double cap = 0) {
   const Inputs in = given.to(type);
   const at::Tensor hidden = in.student_hidden.detach().clone().requires_grad_();
   const at::Tensor weight = in.student_head.detach().clone().requires_grad_();
-  const at::Tensor log_s = at::log_softmax(hidden.mm(weight.t()) / temperature, -1);
+  const auto capped = [&](const at::Tensor& x) { return cap > 0 ? cap * at::tanh(x / cap) : x; };
+  const at::Tensor log_s = at::log_softmax(capped(hidden.mm(weight.t())) / temperature, -1);
   at::Tensor losses;
   if (support.kind == SupportKind::sampled) {
     losses = log_s.gather(1, in.targets.unsqueeze(1)).squeeze(1).neg();
   } else {
-    const at::Tensor teacher = in.teacher_hidden.mm(in.teacher_head.t()) / temperature;
+    const at::Tensor teacher = capped(in.teacher_hidden.mm(in.teacher_head.t())) / temperature;
     at::Tensor log_p = at::log_softmax(teacher, -1), log_q = log_s;
     if (support.kind == SupportKind::top_k && support.k < teacher.size(1)) {
       const at::Tensor top = std::get<1>(teacher.topk(support.k, -1));
@@ -101,13 +102,13 @@ inline Outcome reference(const Inputs& given, double temperature, const Support&
 }
 
 inline Outcome ours(const Inputs& in, double temperature, const Support& support,
-                    const Divergence& divergence = {}, bool with_gradient = true,
-                    int64_t workspace_bytes = 0) {
+                    const Divergence& divergence = {}, bool with_gradient = true, int64_t workspace_bytes = 0,
+                    double cap = 0) {
   const auto type = in.student_hidden.scalar_type() == wide ? wide : at::kFloat;
   const at::Tensor grad_head = at::zeros_like(in.student_head, type);
-  const LossResult result = linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden,
-                                            in.teacher_head, in.weights, in.targets, divergence, support,
-                                            {temperature, with_gradient, workspace_bytes}, grad_head);
+  const LossResult result = linear_token_kl(
+      in.student_hidden, in.student_head, in.teacher_hidden, in.teacher_head, in.weights, in.targets,
+      divergence, support, {temperature, with_gradient, workspace_bytes, false, -1, cap}, grad_head);
   return {result.losses, result.grad_hidden, grad_head};
 }
 

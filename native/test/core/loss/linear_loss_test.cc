@@ -51,6 +51,36 @@ TEST_CASE("losses and gradients agree with float64 autograd") {
   }
 }
 
+TEST_CASE("losses on capped logits agree with float64 autograd, in any chunks") {
+  constexpr double cap = 2.5;
+  for (const Support& support : {supports[0], supports[2], supports[5]}) {
+    for (const Divergence& divergence : divergences) {
+      if (!go_together(divergence, support)) continue;
+      CAPTURE(static_cast<int>(support.kind));
+      CAPTURE(static_cast<int>(divergence.kind));
+      Inputs in = make(70, 333, 17, 8, 3);
+      in.weights.slice(0, 0, 70, 3).zero_();
+      for (const auto& [type, allowed] :
+           {std::pair{at::kFloat, 1e-5}, std::pair{wide, 1e-11}, std::pair{at::kBFloat16, 6e-3}}) {
+        const Inputs given = in.to(type);
+        const Outcome expected = reference(given, 0.9, support, divergence, wide, cap);
+        for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{40} * 333 * 8}) {
+          CAPTURE(bytes);
+          const Outcome got = ours(given, 0.9, support, divergence, true, bytes, cap);
+          CHECK(largest(got.losses, expected.losses) < 1e-5);
+          CHECK(distance(got.grad_hidden, expected.grad_hidden) < allowed);
+          CHECK(distance(got.grad_head, expected.grad_head) < allowed);
+          const Outcome alone = ours(given, 0.9, support, divergence, false, bytes, cap);
+          CHECK(largest(alone.losses, got.losses) < 1e-6);
+        }
+      }
+    }
+  }
+  const Inputs in = make(3, 20, 4, 4);
+  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    CHECK(code_of([&] { ours(in, 1, supports[0], {}, true, 0, bad); }) == "ERR_VALUE");
+}
+
 TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest::skip(!at::hasCUDA())) {
   for (const auto type : {at::kFloat, at::kBFloat16, wide}) {
     for (const int64_t vocab : {97, 3001, 40000}) {

@@ -50,6 +50,7 @@ struct Settings {
   double temperature = 1;
   TokenOptions token;
   SurrogateOptions surrogate;
+  double logit_cap = 0;
 };
 
 const Settings all_settings[] = {
@@ -63,6 +64,9 @@ const Settings all_settings[] = {
     {Loss::surrogate, 1, {}, {0.2, 0.28, 0.04}},
     {Loss::surrogate, 0.8, {1e-3, 0.01, true}, {0.1, 0.4, 0.1}},
     {Loss::surrogate, 1, {}, {1, 1e6, 0}},
+    {Loss::nll, 1.5, {1e-3, 0.05, true}, {}, 2.5},
+    {Loss::log_probs, 1, {0, 0, true}, {}, 3},
+    {Loss::surrogate, 0.8, {1e-3, 0.01, true}, {0.1, 0.4, 0.1}, 12},
 };
 
 struct Outcome {
@@ -73,7 +77,9 @@ Outcome reference(const Inputs& given, const Settings& settings) {
   const Inputs in = given.to(wide);
   const at::Tensor hidden = in.hidden.detach().clone().requires_grad_();
   const at::Tensor weight = in.weight.detach().clone().requires_grad_();
-  const at::Tensor logits = hidden.mm(weight.t()) / settings.temperature;
+  at::Tensor logits = hidden.mm(weight.t());
+  if (settings.logit_cap > 0) logits = settings.logit_cap * at::tanh(logits / settings.logit_cap);
+  logits = logits / settings.temperature;
   const at::Tensor log_q = at::log_softmax(logits, -1);
   const at::Tensor log_prob = log_q.gather(1, in.targets.unsqueeze(1)).squeeze(1);
   const at::Tensor entropy = -(log_q.exp() * log_q).sum(-1);
@@ -111,7 +117,8 @@ Outcome ours(const Inputs& in, const Settings& settings, bool with_gradient = tr
              int64_t workspace_bytes = 0) {
   const auto type = in.hidden.scalar_type() == wide ? wide : at::kFloat;
   const at::Tensor grad_head = at::zeros(in.weight.sizes(), type);
-  const LossOptions options{settings.temperature, with_gradient, workspace_bytes};
+  const LossOptions options{settings.temperature, with_gradient, workspace_bytes, false, -1,
+                            settings.logit_cap};
   LossResult got;
   if (settings.loss == Loss::nll) {
     got = linear_token_nll(in.hidden, in.weight, in.targets, in.weights, settings.token, options, grad_head);

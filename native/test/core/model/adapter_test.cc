@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/loss/logit_cap.h"
 #include "core/model/linear.h"
 #include "test/core/model/examples.h"
 
@@ -21,9 +22,9 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama",   "llama-llama3-bias", "qwen2",      "qwen3-yarn", "gemma3",
-                              "olmo3",   "smollm3",           "ministral3", "qwen3_moe",  "qwen3_moe-step",
-                              "mistral", "qwen3_5",           "qwen3_5_moe"};
+const std::string models[] = {"llama",     "llama-llama3-bias", "qwen2",   "qwen3-yarn", "gemma3",
+                              "gemma4",    "gemma4-dense",      "olmo3",   "smollm3",    "ministral3",
+                              "qwen3_moe", "qwen3_moe-step",    "mistral", "qwen3_5",    "qwen3_5_moe"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);
@@ -88,7 +89,9 @@ struct Adapted : Example {
   }
   at::Tensor logits(const Weights& used) const {
     Decoder decoder(model.config);
-    return at::mm(decoder.forward(used, ids, lengths), used.head.t());
+    at::Tensor result = at::mm(decoder.forward(used, ids, lengths), used.head.t());
+    cap_logits(result, model.config.logit_cap);
+    return result;
   }
 };
 

@@ -338,8 +338,8 @@ Json saved(const std::string& name) {
   const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
   return Json::parse(std::string(bytes.begin(), bytes.end()));
 }
-constexpr const char* newer_families[] = {"smollm3", "mistral",   "ministral3",    "olmo3",
-                                          "gemma3",  "qwen3_moe", "qwen3_moe-step"};
+constexpr const char* newer_families[] = {"smollm3", "mistral",      "ministral3", "olmo3",         "gemma3",
+                                          "gemma4",  "gemma4-dense", "qwen3_moe",  "qwen3_moe-step"};
 
 }  // namespace
 

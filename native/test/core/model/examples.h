@@ -95,12 +95,19 @@ inline void add_gradients(Decoder& decoder, const Weights& weights, const Exampl
                           Weights& gradients) {
   std::shared_ptr<Decoder::Tape> tape;
   const at::Tensor hidden = decoder.forward(weights, example.ids, example.lengths, recompute, tape);
-  at::Tensor at_logits = at::softmax(at::mm(hidden, weights.head.t()), -1);
+  at::Tensor capped = at::mm(hidden, weights.head.t()), slopes = at::ones_like(capped);
+  if (example.model.config.logit_cap > 0) {
+    const at::Tensor tangent = at::tanh(capped / example.model.config.logit_cap);
+    capped = tangent * example.model.config.logit_cap;
+    slopes = 1 - tangent.square();
+  }
+  at::Tensor at_logits = at::softmax(capped, -1);
   int64_t row = 0;
   for (const int64_t length : example.lengths) {
     for (int64_t i = 0; i + 1 < length; ++i, ++row) at_logits[row][example.ids[row + 1].item<int64_t>()] -= 1;
     at_logits[row++].zero_();  // the last token has no next
   }
+  at_logits.mul_(slopes);
   if (gradients.head.defined()) gradients.head.add_(at::mm(at_logits.t(), hidden));
   decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
 }

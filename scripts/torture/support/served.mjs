@@ -89,11 +89,14 @@ async function play(name, number, end) {
   acknowledge(`end ${name}`);
 }
 
+/** Turns of the long episode that fit into the model's context of 256 tokens. */
+const mostTurns = 14;
+
 /** Continues the long episode by some turns. */
 async function continueLong(turns) {
   const answers = [...said];
   const asked = () => answers.flatMap((answer, i) => [user(`Question ${i}`), answer]);
-  for (let turn = 0; turn < turns; turn++) {
+  for (let turn = 0; turn < turns && answers.length < mostTurns; turn++) {
     // The reward of a turn that an earlier life was answered, but not rewarded for.
     const last = answers.length - 1;
     if (last >= 0) await reward("long", last, { reward: 0.25, turn: last });
@@ -157,7 +160,7 @@ try {
     const stays = !finish && number % 4 === 3 && number >= episodes - kept;
     await play(name, number, !stays);
   }
-  if (!ended.has("long")) await continueLong(finish ? 1 : 4);
+  if (!ended.has("long")) await continueLong(1);
   if (finish && !ended.has("long")) {
     await twice(() => post("/episodes/long/reward", { reward: 1 }, "long", "long end"));
     acknowledge("end long");

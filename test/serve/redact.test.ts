@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { type Redactable, redactEpisode, redactIds } from "../../lib/serve/redact.ts";
 import { floatsToBase64 } from "../../lib/base/float32-base64.ts";
+import { type Redactable, redactEpisode, redactIds } from "../../lib/serve/redact.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
 
 const tokenizer = byteTokenizer();

@@ -24,4 +24,9 @@ esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
 "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 [ "${#llama[@]}" = 0 ] || npm install --prefix "$directory" --ignore-scripts --omit=optional --no-audit --no-fund --silent "${llama[@]}"
+# For node-llama-cpp, the default model in 8 bits too, if it has been downloaded.
+model="$directory/../models/SmolLM2-135M-Instruct"
+if [ "${#llama[@]}" != 0 ] && [ -f "$model.Q4_1.gguf" ] && [ ! -f "$directory/SmolLM2-135M-Instruct.Q8_0.gguf" ]; then
+  "$directory/bin/python" "$(dirname "$0")/../bench/peers/quantize.py" "$model.Q4_1.gguf" "$directory/SmolLM2-135M-Instruct.Q8_0.gguf"
+fi
 echo "$directory/bin/python"

@@ -1,7 +1,7 @@
 /**
  * node-llama-cpp as a peer of `Learner.generate`, on a job as described in bench/peers/common.py:
- * the cached file with 4 bits per weight, one sequence per text, all in parallel and of full
- * length.
+ * the cached file with 4 bits per weight, or the copy with 8 that scripts/peers.sh makes; one
+ * sequence per text, all in parallel and of full length.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -14,11 +14,14 @@ const job = JSON.parse(process.argv[2]);
 writeFileSync(3, JSON.stringify(await run(job)));
 process.exit(); // its addon may keep the process
 
-async function run({ parameters, threads, warmup, calls, seconds }) {
+async function run({ implementation, parameters, threads, warmup, calls, seconds }) {
   const library = join(cacheRoot(), "peers", "node_modules", "node-llama-cpp");
-  const modelPath = join(cacheRoot(), "models", parameters.file);
+  const modelPath =
+    implementation === "node-llama-cpp"
+      ? join(cacheRoot(), "models", parameters.file)
+      : join(cacheRoot(), "peers", parameters.file.replace("Q4_1", "Q8_0"));
   if (!existsSync(library)) return { skipped: "node-llama-cpp is not installed (scripts/peers.sh bench)" };
-  if (!existsSync(modelPath)) return { skipped: `${parameters.file} is not in the cache` };
+  if (!existsSync(modelPath)) return { skipped: `${modelPath} does not exist (scripts/peers.sh bench)` };
   const { getLlama } = await import(pathToFileURL(join(library, "dist", "index.js")).href);
   const llama = await getLlama({ gpu: false, build: "never", maxThreads: threads, progressLogs: false });
   const model = await llama.loadModel({ modelPath });

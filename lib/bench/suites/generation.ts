@@ -34,6 +34,7 @@ const llama: Row = {
   ...{ ...row, name: "node-llama-cpp, Q4_1", role: "peer", implementation: "node-llama-cpp" },
   script: "generation-llama.mjs",
 };
+const llama8: Row = { ...llama, name: "node-llama-cpp, Q8_0", implementation: "node-llama-cpp-q8" };
 
 export const generation: Suite = {
   name: "generation",
@@ -64,7 +65,7 @@ export const generation: Suite = {
         { groups: count, texts: 1, shared: 0, own, written },
         { warmup: 1, calls: quick ? 1 : 2 },
         device === "cpu"
-          ? [ours, float32, int8, transformers, transformersFloat32, llama]
+          ? [ours, float32, int8, transformers, transformersFloat32, llama, llama8]
           : [ours, transformers],
       );
     const pattern = (transitions: number, shared: number, warmup: number, rows: readonly Row[]) =>

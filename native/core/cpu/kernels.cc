@@ -161,12 +161,25 @@ void packed_linear(const Number* x, int64_t rows, const Packed* packed, const fl
       else
         return bf16::packed_linear(x, rows, packed, bias, out, in, y);
     }
-  std::unique_ptr<float[]> wide_x, wide_bias;
-  const Product product{in_float(x, rows, in, wide_x),
+  std::unique_ptr<float[]> wide_x, wide_bias, steps;
+  std::unique_ptr<int16_t[]> rounded;
+  const float* const float_x = in_float(x, rows, in, wide_x);
+  if constexpr (std::is_same_v<Packed, int8_t>)
+    if (kernels().round_rows != nullptr && in % 2 == 0) {
+      rounded = scratch<int16_t>(rows * in);
+      steps = scratch<float>(rows * groups(in));
+      at::parallel_for(0, rows, row_grain(in), [&](int64_t begin, int64_t end) {
+        kernels().round_rows(float_x + begin * in, end - begin, in, rounded.get() + begin * in,
+                             steps.get() + begin * groups(in));
+      });
+    }
+  const Product product{float_x,
                         kind_of<Packed>,
                         packed,
                         scales,
                         in_float(bias, 1, out, wide_bias),
+                        rounded.get(),
+                        steps.get(),
                         rows,
                         out,
                         in,

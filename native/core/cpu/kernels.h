@@ -21,7 +21,8 @@ using bf16::Bits, bf16::BlockHead, bf16::first_seen, bf16::Head, bf16::int8_grou
 // with zeros, and in a panel the instruction set's tiles of columns,
 // [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to
 // a multiple of its scale. Every int8_group neighbours of an output share a scale, for which the
-// largest of them becomes 127.
+// largest of them becomes 127. If the set has round_rows and `in` is even, the order is
+// [panels][tiles][in / 2][tile_columns][2].
 template <typename Number>
 struct PackedWeights {
   // Size of a packed matrix in numbers, and of an int8 matrix's scales in floats.
@@ -104,6 +105,9 @@ struct Product {
   Weights kind;
   const void* packed;
   const float *scales, *bias;
+  // Of int8 weights: the result of round_rows. If it is null, x is multiplied as it is.
+  const int16_t* rounded;
+  const float* steps;
   int64_t rows, out, in;
   void* y;
   int64_t stride;
@@ -145,6 +149,10 @@ struct NumberKernels {
 struct Kernels {
   int64_t tile_columns;
   void (*linear)(const Product&, int64_t first_panel, int64_t last_panel);
+  // x [rows, in] → multiples `rounded` [rows, in] of steps [rows, groups], one step for every
+  // int8_group neighbours, of which the largest becomes 32767. Products with int8 weights are then
+  // summed exactly within a group. Null: the set has no such products.
+  void (*round_rows)(const float* x, int64_t rows, int64_t in, int16_t* rounded, float* steps);
   // Rounds a panel of `in` numbers a column. Where one is not finite its group's scale is NaN.
   void (*round_int8)(const float* panel, int64_t in, int8_t* packed, float* scales);
   float (*largest)(const float* values, int64_t n);

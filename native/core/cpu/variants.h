@@ -4,8 +4,10 @@
 
 #include "core/instruction_set.h"
 
-#ifdef NLAC_X86_VARIANTS
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
+#ifdef NLAC_X86_VARIANTS
 // GCC 12 warns of the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"

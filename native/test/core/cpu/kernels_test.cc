@@ -143,7 +143,7 @@ TEST_CASE("packed products of every set: any size, few rows and many, into float
         const at::Tensor y = at::ones({left.size(0), out}).to(narrow ? at::kBFloat16 : at::kFloat);
         kernels.linear(
             {data<float>(left), bf16 ? cpu::Weights::bf16 : cpu::Weights::f32, packed.data_ptr(), nullptr,
-             data<float>(bias), left.size(0), out, in, y.data_ptr(), out, narrow, !narrow},
+             data<float>(bias), nullptr, nullptr, left.size(0), out, in, y.data_ptr(), out, narrow, !narrow},
             0, panels);
         return y;
       };
@@ -154,6 +154,65 @@ TEST_CASE("packed products of every set: any size, few rows and many, into float
         CHECK(at::equal(product(x.narrow(0, row, 1), false), y.narrow(0, row, 1)));
     }
   });
+}
+
+TEST_CASE("int8 products of every set: rows in 16 bits, any size, the same alone and in company") {
+  at::manual_seed(12);
+  for (const cpu::Kernels* kernels : cpu::all_kernels())
+    for (const auto& [rows, in] : sizes) {
+      CAPTURE(rows);
+      CAPTURE(in);
+      const int64_t out = rows + 60, panels = (out + cpu::panel_columns - 1) / cpu::panel_columns,
+                    groups = (in + cpu::int8_group - 1) / cpu::int8_group;
+      const bool rounds = kernels->round_rows != nullptr && in % 2 == 0;
+      // Weights in eighths, of which each group has one of 127 / 8: int8 has them exactly.
+      at::Tensor padded = at::zeros({panels * cpu::panel_columns, in});
+      padded.narrow(0, 0, out).copy_(at::randint(-127, 128, {out, in}));
+      for (int64_t k = 0; k < in; k += cpu::int8_group) padded.select(1, k).narrow(0, 0, out).fill_(127);
+      padded.div_(8);
+      const at::Tensor panel =
+          padded.view({panels, -1, kernels->tile_columns, in}).transpose(2, 3).contiguous();
+      const at::Tensor packed = at::empty({panels * cpu::panel_columns * in}, at::kChar),
+                       scales = at::empty({panels, groups, cpu::panel_columns});
+      for (int64_t p = 0; p < panels; ++p)
+        kernels->round_int8(panel[p].const_data_ptr<float>(), in,
+                            packed.mutable_data_ptr<int8_t>() + p * cpu::panel_columns * in,
+                            scales[p].mutable_data_ptr<float>());
+      const auto product = [&](const at::Tensor& x) {
+        const int64_t count = x.size(0);
+        const at::Tensor numbers = at::zeros({count, in}, at::kShort), steps = at::zeros({count, groups}),
+                         y = at::empty({count, out});
+        if (rounds)
+          kernels->round_rows(x.const_data_ptr<float>(), count, in, numbers.mutable_data_ptr<int16_t>(),
+                              steps.mutable_data_ptr<float>());
+        kernels->linear(
+            {x.const_data_ptr<float>(), cpu::Weights::int8, packed.const_data_ptr(),
+             scales.const_data_ptr<float>(), nullptr, rounds ? numbers.const_data_ptr<int16_t>() : nullptr,
+             rounds ? steps.const_data_ptr<float>() : nullptr, count, out, in, y.mutable_data_ptr(), out,
+             false, false},
+            0, panels);
+        return y;
+      };
+      const at::Tensor weight = wide(padded.narrow(0, 0, out));
+      const at::Tensor x = at::randn({rows, in}) * at::pow(10.0, at::randint(-6, 6, {rows, 1})),
+                       y = product(x), bound = at::mm(wide(x).abs(), weight.abs().t());
+      CHECK((wide(y) - at::mm(wide(x), weight.t()))
+                .abs()
+                .le(bound * (rounds ? 1e-4 : 1e-6))
+                .all()
+                .item<bool>());
+      for (int64_t row = 0; row < rows; row += 3)
+        CHECK(at::equal(product(x.narrow(0, row, 1)), y.narrow(0, row, 1)));
+
+      // Rows that 16 bits hold exactly, with the largest sums in both directions.
+      at::Tensor whole = at::randint(-32767, 32768, {rows, in}, at::kFloat);
+      for (int64_t k = 0; k < in; k += cpu::int8_group) whole.select(1, k).fill_(32767);
+      whole[0] = wide(padded[0]).sign().to(at::kFloat) * 32767;
+      CHECK(relative(product(whole), at::mm(wide(whole), weight.t())) < 1e-6);
+      CHECK(product(at::zeros({rows, in})).eq(0).all().item<bool>());
+      whole[rows - 1][in - 1] = std::numeric_limits<float>::quiet_NaN();
+      CHECK(product(whole)[rows - 1].isnan().all().item<bool>());
+    }
 }
 
 TEST_CASE("attention over blocks of every set, at any head size") {

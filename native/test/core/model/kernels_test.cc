@@ -178,20 +178,23 @@ TEST_CASE("a matrix in int8: weights are within half a step, and rows are indepe
     const at::Tensor sizes = at::pow(10.0, at::randint(-3, 4, {out, 1}));
     at::Tensor weight = (random({out, in}, 0.1) * sizes).to(at::kBFloat16);
     weight[out - 1].zero_();
+    // Without products of bfloat16 pairs, rows are rounded to 16 bits.
+    const bool rounds = !bf16::available() && cpu::all_kernels().front()->round_rows != nullptr;
+    const double allowed = rounds && in % 2 == 0 ? 5e-5 : 1e-6;
     const at::Tensor nearest = in_int8(weight), exact = product(nearest);
     const at::Tensor half_step = weight.to(at::kFloat).abs().amax(1, true) / 254;
     CHECK(((nearest - weight).abs() <= half_step * 1.0001).all().item<bool>());
 
     const PackedMatrix packed(weight, true);
     const at::Tensor in_float = packed.in_float(x);
-    CHECK(relative(in_float, exact, 1e-30) < 1e-6);
+    CHECK(relative(in_float, exact, 1e-30) < allowed);
     CHECK(in_float.select(1, out - 1).eq(0).all().item<bool>());
     const at::Tensor many = packed.forward(x, bias);
     CHECK((many.scalar_type() == at::kBFloat16));
     CHECK(half_steps(many, exact + bias.to(at::kDouble), 0.01) < 1.1);
     at::Tensor sum = at::ones({100, out});
     packed.add(x, bias, sum);
-    CHECK(relative(sum - 1, exact + bias.to(at::kDouble)) < 1e-5);
+    CHECK(relative(sum - 1, exact + bias.to(at::kDouble)) < 10 * allowed);
     for (const int64_t rows : {1, 2, 5, 6, 7, 16, 17, 63, 97}) {
       CAPTURE(rows);
       CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
@@ -206,7 +209,7 @@ TEST_CASE("a matrix in int8: weights are within half a step, and rows are indepe
     }
     const at::Tensor stepped = steps.to(at::kBFloat16);
     CHECK(at::equal(stepped.to(at::kDouble), steps));
-    CHECK(relative(PackedMatrix(stepped, true).in_float(x), product(steps)) < 1e-6);
+    CHECK(relative(PackedMatrix(stepped, true).in_float(x), product(steps)) < allowed);
 
     for (const float broken : {INFINITY, -INFINITY, NAN}) {
       weight[0][in - 1] = broken;

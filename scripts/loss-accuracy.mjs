@@ -7,7 +7,7 @@
 // formula in float64 on exactly the numbers in the tensors.
 import { parseArgs } from "node:util";
 import { spread } from "../dist/bench/inputs.js";
-import { ops, Tensor } from "../dist/index.js";
+import { ops, Tensor } from "../dist/ops/index.js";
 
 const { device } = parseArgs({ options: { device: { type: "string", default: "cpu" } } }).values;
 

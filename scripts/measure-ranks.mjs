@@ -15,7 +15,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { estimate } from "../dist/estimate/estimate.js";
 import { layerCount, memoryOf, total } from "../dist/estimate/memory.js";
-import { DistributedLearner, joinRanks, rankPlace, serveRank } from "../dist/index.js";
+import { DistributedLearner, joinRanks, rankPlace, serveRank } from "../dist/models.js";
 import { parseRecipe } from "../dist/recipe/recipe.js";
 import { freePort } from "./torture/support/rank-processes.mjs";
 

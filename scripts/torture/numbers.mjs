@@ -8,13 +8,14 @@ import { fileURLToPath } from "node:url";
 import { uniform } from "../../dist/base/random.js";
 import { errandsModel } from "../../dist/environments/index.js";
 import * as nlac from "../../dist/index.js";
+import { PrioritizedSampler } from "../../dist/ops/index.js";
 import { ending, expect, randomOf, stateOf, within } from "./support/in-process.mjs";
 import { recipe, trainings } from "./support/recipes.mjs";
 import { inDirectory } from "./support/sandbox.mjs";
 
 export const about = "NaN, infinities and concurrency in weights, losses, rewards and priorities";
 
-const { Learner, PrioritizedSampler } = nlac;
+const { Learner } = nlac;
 const model = fileURLToPath(new URL("../../models/errands-base", import.meta.url));
 const bad = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 const options = { dtype: "float32", seed: 3 };

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import OpenAI from "openai";
-import { afterEach, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import {
   type ServeAndTrainOptions,
   serveAndTrain,
@@ -17,9 +17,15 @@ import { servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const open: TrainingServer[] = [];
-afterEach(async () => {
-  for (const server of open.splice(0)) await server.close(20);
-});
+/** Closes the servers before the directory is removed: one may still write a checkpoint. */
+const inRun = (body: (run: string) => Promise<void>) =>
+  inDirectory(async (run) => {
+    try {
+      await body(run);
+    } finally {
+      for (const server of open.splice(0)) await server.close(20);
+    }
+  });
 
 const sft = (config: object = {}) => ({
   ...servedErrands(),
@@ -56,7 +62,7 @@ const rowsOf = (run: string) => [...readRecords<MetricsRow>(join(run, "metrics.j
 const lossesOf = (run: string) => rowsOf(run).flatMap(({ values }) => values["loss/nll"] ?? []);
 
 it("imitates corrections, of open and ended episodes, until the model gives these answers itself", () =>
-  inDirectory(async (run) => {
+  inRun(async (run) => {
     const { server, ask, correct, client, status } = await start(run);
     const before = [await ask("key", "one"), await ask("map", "two")];
     await client.post("/episodes/two/reward", { body: { reward: 0 } });
@@ -79,7 +85,7 @@ it("imitates corrections, of open and ended episodes, until the model gives thes
   }));
 
 it("continues after a restart: what was imitated stays so, what was not is imitated", () =>
-  inDirectory(async (run) => {
+  inRun(async (run) => {
     const recipe = sft({ epochs: 6 });
     const first = await start(run, { recipe });
     await first.ask("key", "one");
@@ -107,7 +113,7 @@ it("continues after a restart: what was imitated stays so, what was not is imita
   }));
 
 it("does not imitate again what a rollback has undone, and learns from later corrections", () =>
-  inDirectory(async (run) => {
+  inRun(async (run) => {
     const { server, ask, correct, client, status } = await start(run);
     const before = await ask("key", "one");
     await correct("one", "passport, stamp");
@@ -129,7 +135,7 @@ it("does not imitate again what a rollback has undone, and learns from later cor
   }));
 
 it("measures held-out episodes while no correction arrives", () =>
-  inDirectory(async (run) => {
+  inRun(async (run) => {
     const { ask, client, server } = await start(run, { heldOut: { episodes: 1 } });
     await ask("key", "one", { "x-episode-split": "test" });
     await client.post("/episodes/one/reward", { body: { reward: 1 } });

@@ -22,7 +22,7 @@ async function play(limits: Partial<ServiceOptions>) {
   );
   const generate = model.generate.bind(model);
   model.generate = async (...call) => {
-    await wait(30);
+    await wait(100); // longer than the requests take to arrive, also on a busy machine
     return generate(...call);
   };
   server = await serve({ learner: model, name: "oracle", port: 0, maxWaiting: 4 });

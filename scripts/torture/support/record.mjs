@@ -4,7 +4,8 @@
 // "message"}.
 import { existsSync, writeSync } from "node:fs";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
-import { Learner, serve } from "../../../dist/index.js";
+import { Learner } from "../../../dist/index.js";
+import { serve } from "../../../dist/serving.js";
 
 const [file, episodes] = process.argv.slice(2);
 const print = (line) => writeSync(1, `${line}\n`);

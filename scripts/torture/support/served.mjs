@@ -17,7 +17,7 @@ import { existsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { readRecords } from "../../../dist/files/records.js";
-import { serveAndTrain } from "../../../dist/index.js";
+import { serveAndTrain } from "../../../dist/serving.js";
 
 const run = process.argv[2];
 const { method, episodes, kept, said, acknowledged, finish } = JSON.parse(process.argv[3]);

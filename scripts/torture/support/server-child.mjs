@@ -2,7 +2,9 @@
 // Sends { url } when it listens. Answers each message with the event loop's delay since the message
 // before, in milliseconds, and the process's memory in MB.
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { Learner, serve, Tokenizer } from "../../../dist/index.js";
+import { Learner } from "../../../dist/index.js";
+import { Tokenizer } from "../../../dist/models.js";
+import { serve } from "../../../dist/serving.js";
 
 const config = {
   ...{ architectures: ["LlamaForCausalLM"], model_type: "llama", vocab_size: 1088, hidden_size: 32 },

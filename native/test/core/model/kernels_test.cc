@@ -191,10 +191,14 @@ TEST_CASE("a matrix in int8: weights are within half a step, and rows are indepe
     CHECK(in_float.select(1, out - 1).eq(0).all().item<bool>());
     const at::Tensor many = packed.forward(x, bias);
     CHECK((many.scalar_type() == at::kBFloat16));
-    CHECK(half_steps(many, exact + bias.to(at::kDouble), 0.01) < 1.1);
+    const at::Tensor with_bias = exact + bias.to(at::kDouble);
+    if (allowed > 1e-6)
+      CHECK(relative(many, with_bias) < 4e-3);  // small sums have the error of their large terms
+    else
+      CHECK(half_steps(many, with_bias, 0.01) < 1.1);
     at::Tensor sum = at::ones({100, out});
     packed.add(x, bias, sum);
-    CHECK(relative(sum - 1, exact + bias.to(at::kDouble)) < 10 * allowed);
+    CHECK(relative(sum - 1, with_bias) < 10 * allowed);
     for (const int64_t rows : {1, 2, 5, 6, 7, 16, 17, 63, 97}) {
       CAPTURE(rows);
       CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));

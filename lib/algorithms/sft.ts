@@ -7,8 +7,8 @@
  *
  * D comes from files of episodes (those of a run, or of `nlac eval --record`, also of a model at a
  * service), and from the environment's scripted episodes. In a served run D is empty at first and
- * grows by corrections, the better answers that people post: each step takes those that were
- * imitated least, the newest of them first, until each was imitated `epochs` times.
+ * grows by corrections, the better answers that people post: each step takes the corrections with
+ * the fewest imitations, the newest first, until each has been imitated `epochs` times.
  *
  * Departures from the paper, on points that it leaves open:
  * - The loss is averaged over the tokens of an action and then over the batch, as in RFT.
@@ -63,7 +63,7 @@ export const sftConfig = z.strictObject({
    */
   demonstrationsPerTask: z.int().min(0).default(0),
   /**
-   * Which recorded episodes are imitated: those that succeeded, or all. Default "successes".
+   * Which recorded episodes are imitated: the successful ones, or all. Default "successes".
    * Paper: not given.
    */
   select: z.enum(["successes", "all"]).default("successes"),

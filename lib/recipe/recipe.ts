@@ -33,8 +33,8 @@ const common = {
   /** One line on what it shows and how long it takes. */
   description: z.string().default(""),
   /**
-   * A model name, a Hugging Face directory, a .gguf file, or a run directory, which stands for its
-   * newest checkpoint. For a new model with random weights: a Hugging Face config.json and a
+   * A model name, a Hugging Face directory, a .gguf file, or a run directory (its newest
+   * checkpoint). For a new model with random weights: a Hugging Face config.json and a
    * tokenizer.
    */
   model: z.union([

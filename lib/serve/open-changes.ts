@@ -18,7 +18,7 @@ export interface OpenChange
   kept: { turns: number; said: number };
   /** Turns that stay, but have another reward or observation. */
   amended?: { turn: number; reward: number; observation?: Message[] }[];
-  /** The turns after those that stay; `state` counts from the end of the conversation that stays. */
+  /** The turns that follow the kept ones; `state` counts from the end of the kept conversation. */
   turns: EpisodeRecord["turns"];
   /** The conversation after its turns that stay, without tools; positions count from their end. */
   conversation: ConversationJson;

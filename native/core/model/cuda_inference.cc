@@ -305,8 +305,8 @@ struct CudaInference::Recordings {
   }
 };
 
-// Whether the layers are those that the kernels compute: Llama's, with or without biases and norms
-// of each head's queries and keys.
+// Whether the kernels can compute the layers: Llama's, with or without biases and norms of each
+// head's queries and keys.
 static bool like_llama(const ModelConfig& config) {
   const NormNames& norms = entry_of(config.family).norms;
   return config.layer_kinds.empty() && config.activation == Activation::silu && !config.norm_plus_one &&

@@ -148,29 +148,29 @@ async function runVitest(label = "vitest", files = [], { env = {}, whole } = {})
 }
 
 /**
- * Runs the numeric tests under every instruction set below the default, a set per core with one
- * thread each. Sets that the processor does not support are skipped.
+ * Runs the numeric tests under every instruction set below the default, with one thread each and as
+ * many at once as there are cores. Sets that the processor does not support are skipped.
  */
 async function runEveryInstructionSet(libtorch) {
   const best = await chosenSet(process.env.NLAC_INSTRUCTION_SET ?? "", libtorch);
-  const sets = [];
-  for (const set of ["baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"]) {
-    if ((await chosenSet(set, libtorch)) !== set) {
-      console.log(`SKIPPED: this processor has no ${set}`);
-      count(`instruction set ${set}`, { skipped: 1 });
-    } else if (set !== best) sets.push(set);
-  }
   const programs = /^test_(cpu|loss|optim|model|generate|learner|replay)$/;
   // Tests with several ranks take minutes, and compute the same as one learner.
   const args = ["--source-file-exclude=*sharding*"];
   const files = ["test/learner/", "test/ops/"];
-  const next = async () => {
-    for (let set = sets.shift(); set !== undefined; set = sets.shift()) {
+  const jobs = [];
+  for (const set of ["baseline", "avx2", "avx512", "avx512_bf16", "amx_bf16"]) {
+    if ((await chosenSet(set, libtorch)) !== set) {
+      console.log(`SKIPPED: this processor has no ${set}`);
+      count(`instruction set ${set}`, { skipped: 1 });
+    } else if (set !== best) {
       const env = { NLAC_INSTRUCTION_SET: set, NLAC_THREADS: "1", OMP_NUM_THREADS: "1" };
-      const native = { only: programs, env, args, whole: true };
-      await runNativeTests(`C++ (${set})`, join(root, "build", "cpu"), native);
-      await runVitest(`vitest (${set})`, files, { env, whole: true });
+      const options = { only: programs, env, args, whole: true };
+      jobs.push(() => runNativeTests(`C++ (${set})`, join(root, "build", "cpu"), options));
+      jobs.push(() => runVitest(`vitest (${set})`, files, { env, whole: true }));
     }
+  }
+  const next = async () => {
+    for (let job = jobs.shift(); job; job = jobs.shift()) await job();
   };
   await Promise.all(Array.from({ length: availableParallelism() }, next));
 }

@@ -8,7 +8,7 @@
 //   report({ runs, counts, worst, failure }) adds to the totals; every field is optional. `runs`
 //     and `counts` (by name) are added up. `worst` (by name: seconds, megabytes, …) keeps the
 //     largest. `failure` is { number, message }.
-// Exits with 1 if a run failed.
+// Exits with 1 if a run failed. SIGTERM ends it after the current run; the totals are printed.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -45,11 +45,24 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
   const { total, report } = totals(name, onReport);
   const { run } = await import(pathToFileURL(join(folder, `${name}.mjs`)).href);
   const began = performance.now();
+  const stopped = new Error("stopped");
+  let stopping = false;
+  const stop = () => {
+    stopping = true;
+  };
+  process.on("SIGTERM", stop);
+  const reportOrStop = (part) => {
+    report(part);
+    if (stopping) throw stopped; // through the campaign, which cleans up
+  };
   try {
-    await run({ runs, seed, first, report });
+    await run({ runs, seed, first, report: reportOrStop });
   } catch (error) {
-    report({ failure: { number: first + total.runs, message: error?.stack ?? String(error) } });
+    if (error !== stopped)
+      report({ failure: { number: first + total.runs, message: error?.stack ?? String(error) } });
   }
+  process.off("SIGTERM", stop);
+  total.stopped = stopping;
   total.seconds = (performance.now() - began) / 1000;
   const megabytes = process.resourceUsage().maxRSS / 1024;
   if (total.worst.megabytes === undefined) total.worst.megabytes = megabytes;
@@ -128,6 +141,7 @@ async function main() {
     const onReport = (total, failure) => progress(total, failure, seed);
     results.push(await runCampaign(name, { ...options, onReport }));
     if (terminal) process.stderr.write("\n");
+    if (results.at(-1).stopped) break;
   }
   const git = spawnSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" });
   const commit = git.status === 0 && existsSync(join(root, ".git")) ? git.stdout.trim() : "";

@@ -20,7 +20,7 @@ const kinds = [
   { name: "rft", ranks: 2, sharding: "none" },
   { name: "nlac", ranks: 4, sharding: 2 },
   { name: "sac", ranks: 2, sharding: 2 },
-  { name: "ppo", ranks: 3, sharding: 3 },
+  { name: "ppo", ranks: 3, sharding: 3, layerwise: true },
 ];
 const kills = 3;
 /** Share of the kills that happen before the ranks have connected. */
@@ -45,10 +45,11 @@ export async function run({ runs, seed, first = 0, report }) {
 }
 
 /** The command line of a training in `path`. Its recipe is a file beside it. */
-function commandOf(path, { name, sharding }) {
+function commandOf(path, { name, sharding, layerwise = false }) {
   const file = join(dirname(path), `${name}.mjs`);
   writeFileSync(file, `export default ${JSON.stringify(recipe(name))};\n`);
-  return ["train", file, "--set", `learner.sharding=${sharding}`, "--run", path];
+  const changes = [`learner.sharding=${sharding}`, `learner.layerwiseGeneration=${layerwise}`];
+  return ["train", file, ...changes.flatMap((change) => ["--set", change]), "--run", path];
 }
 
 /** Starts the ranks of a training. A launcher that repeats its command uses the same port again. */

@@ -5,10 +5,10 @@ import { NlacError } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { openEnvironment } from "../environments/registry.ts";
-import { gpuReached } from "../estimate/devices.ts";
+import { gpuReached, links } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
-import type { RankPlan, RankPlans } from "../estimate/ranks.ts";
+import { linkSeconds, type RankPlan, type RankPlans } from "../estimate/ranks.ts";
 import { seconds } from "../estimate/time.ts";
 import { parseHubName } from "../hub/hugging-face.ts";
 import { KNOWN_MODELS, shippedModel } from "../hub/resolve-model.ts";
@@ -195,34 +195,57 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
   return [...lines, paragraph(verdict)].join("\n");
 }
 
-function renderRanks({ learner }: Recipe, { device, plans, fewest }: RankPlans): string {
-  const rows = [["ranks, each on one GPU", "sharding", "as assumed", "at the limits", "sent per step"]];
+function renderRanks({ learner }: Recipe, { device, plans, fewest, fewestAssumed }: RankPlans): string {
   const fits = ({ atLimits }: RankPlan) => atLimits <= device.memory;
-  for (const plan of plans) {
-    if (plan.ranks === 1 && plan.sharding !== "none") continue;
+  const sent = (ranks: number, bytes: number) =>
+    ranks === 1 || bytes === 0 ? "–" : `${formatBytes(bytes)}, ${duration(linkSeconds(ranks, bytes))}`;
+  // Layer by layer costs time, so it is shown only where the whole model does not fit.
+  const shown = plans.filter((plan, i) =>
+    plan.ranks === 1 ? plan.sharding === "none" : !plan.layerwise || !fits(plans[i - 1]!),
+  );
+  const layerwise = shown.some((plan) => plan.layerwise);
+  const titles = ["ranks (GPUs)", "sharding", "as assumed", "at the limits", "sent per step"];
+  const rows = [[...titles, ...(layerwise ? ["sent per token"] : [])]];
+  for (const plan of shown) {
     rows.push([
       `  ${plan.ranks}`,
-      String(plan.sharding),
+      plan.layerwise ? `${plan.sharding}, layerwise` : String(plan.sharding),
       formatBytes(plan.assumed),
       `${formatBytes(plan.atLimits)}${fits(plan) ? "" : " !"}`,
-      plan.ranks === 1 ? "–" : formatBytes(plan.sent),
+      sent(plan.ranks, plan.sent),
+      ...(layerwise ? [sent(plan.ranks, plan.layerwise ? plan.gathered : 0)] : []),
     ]);
   }
   const verdict = [
     ...(fewest?.device === device
       ? []
       : [`None fits at the limits on ${device.name}s of ${formatBytes(device.memory)}.`]),
+    ...(fewest?.device === device || fewestAssumed === undefined
+      ? []
+      : [`As assumed, the fewest are ${fewestAssumed.ranks}, with ${changesOf(fewestAssumed)}.`]),
     ...(fewest === undefined ? [] : [renderFewest(fewest)]),
   ].join(" ");
-  const now = `This recipe has learner.sharding ${learner.sharding}. "!" does not fit. docs/scaling.md shows how to start ranks.`;
-  return [table(rows), paragraph(`${verdict} ${now}`)].join("\n");
+  const now = `This recipe has learner.sharding ${learner.sharding}${learner.layerwiseGeneration ? ", layerwise" : ""}. "!" does not fit. docs/scaling.md shows how to start ranks.`;
+  const { machine, network, gpusPerMachine, reached } = links;
+  const meaning = `"layerwise" is learner.layerwiseGeneration=true: generation sends the layers again for each token of all running texts, and for each 2,048 tokens of prompts. Sharding 3 without it sends as much once after each change of the weights.`;
+  const rates = `Times assume ${formatPercent(reached)} of ${formatBytes(machine)}/s between ${gpusPerMachine} GPUs of a machine, and of ${formatBytes(network)}/s between machines.`;
+  const notes = [verdict, now, ...(layerwise ? [meaning] : []), rates];
+  return [table(rows), paragraph(notes.filter(Boolean).join(" "))].join("\n");
 }
 
 function renderFewest({ device, plan }: NonNullable<RankPlans["fewest"]>): string {
   const memory = formatBytes(device.memory);
   return plan.ranks === 1
     ? `One ${device.name} of ${memory} has enough memory at the limits; more ranks are faster.`
-    : `The fewest ${device.name}s of ${memory} that fit at the limits: ${plan.ranks}, with --set learner.sharding=${plan.sharding}.`;
+    : `The fewest ${device.name}s of ${memory} that fit at the limits: ${plan.ranks}, with ${changesOf(plan)}.`;
+}
+
+function changesOf({ sharding, layerwise }: RankPlan): string {
+  const changes = [
+    `learner.sharding=${sharding}`,
+    ...(layerwise ? ["learner.layerwiseGeneration=true"] : []),
+  ];
+  return changes.map((change) => `--set ${change}`).join(" ");
 }
 
 function listed(fits: readonly Fit[]): string {

@@ -22,6 +22,12 @@ const tera = 1e12;
 /** Assumptions: nlac has not been timed on a GPU. */
 export const gpuReached = { flops: 0.4, bandwidth: 0.6 };
 
+/**
+ * Bytes per second that a GPU receives from other ranks: over NVLink in a machine with 8 GPUs, or
+ * by 8 network adapters of 400 Gbit/s, which a ring over machines shares. `reached` as of memory.
+ */
+export const links = { machine: 450e9, network: 400e9, gpusPerMachine: 8, reached: gpuReached.bandwidth };
+
 function gpu(
   name: string,
   gigabytes: number,

@@ -50,10 +50,12 @@ const logitBytes = { cpu: 64 * 2 ** 20, cuda: 256 * 2 ** 20 };
 /** Tokens per block of the KV cache. */
 const blockTokens = 16;
 
-/** How ranks share a training: their number, and `learner.sharding`. */
+/** How ranks share a training. */
 export interface Split {
   ranks: number;
+  /** `learner.sharding` and, for sharding 3, `learner.layerwiseGeneration`. */
   sharding: Recipe["learner"]["sharding"];
+  layerwise?: boolean;
 }
 
 const alone: Split = { ranks: 1, sharding: "none" };
@@ -70,11 +72,13 @@ export function memoryOf(
   const { kept, beyond } = caches(recipe, shape, work, size);
   const held = [...weightParts(recipe, shape, work, size, split), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
-    held.push({ name: "matrices packed for generation", bytes: packedBytes(recipe, shape, work) });
+    held.push({ name: "matrices packed for generation", bytes: packedBytes(recipe, shape, work, split) });
     held.push({ name: "Node and libtorch", bytes: processBytes });
   }
   const generation = [
-    ...(split.sharding === 3 ? [{ name: "gathered layers", bytes: gatheredBytes(recipe, shape, size) }] : []),
+    ...(split.sharding === 3 && !split.layerwise
+      ? [{ name: "gathered layers", bytes: dividedBytes(recipe, shape) }]
+      : []),
     { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
@@ -107,8 +111,10 @@ function weightParts(
   // Parameters of a copy to compute with; with sharding 3 a part of the layers'.
   const computing = sharding === 3 ? trained - layers + layers / ranks : trained;
   const masters = size === 4 ? computing : trained / parts;
+  // With sharding 3, a rank rounds its part of a layer when it sends it.
+  const copied = sharding === 3 ? trained - layers : trained;
   const copy = (name: string) =>
-    size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * computing }];
+    size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * copied }];
   const { moments, averages, references, rewardModels } = work;
   // Its θ, gradients and moments, as for the policy.
   const judge = rewardModels * (16 * trained + (size === 4 ? 0 : size * trained));
@@ -152,11 +158,12 @@ export function layerCount(
   return trained - heads - (adapter === undefined ? embeddings : 0);
 }
 
-/** With sharding 3, generation needs all layers of the weights that generate. */
-function gatheredBytes({ learner, algorithm }: Recipe, shape: ModelShape, size: number): number {
-  const { adapter } = learner;
+/** What sharding 3 divides of the weights that generate: their layers, in the type to compute with. */
+export function dividedBytes({ learner, algorithm }: Recipe, shape: ModelShape): number {
+  const { adapter, dtype } = learner;
   const heads = headCount(algorithm, shape);
   const own = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);
+  const size = estimatedDtype(dtype) === "float32" ? 4 : 2;
   return size * layerCount(shape, own + heads, adapter, heads);
 }
 
@@ -187,17 +194,25 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
   return { kept: kept("θ") + kept("θ̄"), beyond: Math.max(0, text - learner.cacheBytes) };
 }
 
-/** Bytes of the matrices for inference; int8 has a float32 scale per 64 values (bf16_kernels.h). */
-export function matrixBytes({ learner }: Recipe, shape: ModelShape): number {
+/**
+ * Bytes of the matrices for inference, by default those of all layers; int8 has a float32 scale per
+ * 64 values (bf16_kernels.h).
+ */
+export function matrixBytes({ learner }: Recipe, shape: ModelShape, layers = shape.layers): number {
   const size = learner.int8Generation ? 1 + 4 / 64 : estimatedDtype(learner.dtype) === "float32" ? 4 : 2;
-  return size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
+  return size * (layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
 }
 
-/** On a CPU, inference keeps a packed copy of the matrices of each weight set that generates. */
-function packedBytes(recipe: Recipe, shape: ModelShape, work: Work): number {
+/**
+ * On a CPU, inference keeps a packed copy of the matrices of each weight set that generates; layer
+ * by layer, of one layer and the vocabulary matrices.
+ */
+function packedBytes(recipe: Recipe, shape: ModelShape, work: Work, { sharding, layerwise }: Split): number {
   const sets = new Set(allGenerationCalls(work).map(({ weights }) => weights)).size;
-  // With an adapter, both weight sets share one model.
-  return matrixBytes(recipe, shape) * (recipe.learner.adapter === undefined ? sets : Math.min(sets, 1));
+  // With an adapter, both weight sets share one model, which is not divided.
+  if (recipe.learner.adapter !== undefined) return matrixBytes(recipe, shape) * Math.min(sets, 1);
+  if (sharding !== 3 || !layerwise) return matrixBytes(recipe, shape) * sets;
+  return sets === 0 ? 0 : matrixBytes(recipe, shape, 1) + (sets - 1) * matrixBytes(recipe, shape, 0);
 }
 
 /**

@@ -5,8 +5,8 @@
 
 import { estimatedDtype } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { type Device, gpus } from "./devices.ts";
-import { layerCount, memoryOf, type Split } from "./memory.ts";
+import { type Device, gpus, links } from "./devices.ts";
+import { dividedBytes, layerCount, memoryOf, type Split } from "./memory.ts";
 import { adapterCount, headCount, type ModelShape, parameterCount } from "./shape.ts";
 import { atLimits, type Work } from "./work.ts";
 
@@ -16,6 +16,12 @@ export interface RankPlan extends Split {
   atLimits: number;
   /** Bytes that each rank sends for one optimizer step. */
   sent: number;
+  /**
+   * Bytes that each rank sends in generation, with sharding 3: for each change of the weights, or
+   * layer by layer for each step of the engine. A step generates a token of every running text, or
+   * reads up to 2,048 tokens of prompts.
+   */
+  gathered: number;
 }
 
 export interface RankPlans {
@@ -27,23 +33,32 @@ export interface RankPlans {
    * which any do; undefined if there is none.
    */
   fewest: { device: Device; plan: RankPlan } | undefined;
+  /** The fewest ranks that fit on `device` with texts of the assumed lengths. */
+  fewestAssumed: RankPlan | undefined;
 }
 
 const plannedDevice = "H100";
 const rankCounts = [1, 2, 4, 8, 16, 32];
-const stages = ["none", 1, 2, 3] as const;
+const stages: readonly Omit<Split, "ranks">[] = [
+  { sharding: "none" },
+  { sharding: 1 },
+  { sharding: 2 },
+  { sharding: 3 },
+  { sharding: 3, layerwise: true },
+];
 
 export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlans {
   const device = gpus.find(({ name }) => name === plannedDevice)!;
   const limits = atLimits(work, recipe, shape);
   const plans = rankCounts.flatMap((ranks) =>
-    stages.map((sharding): RankPlan => {
-      const split = { ranks, sharding };
+    stages.map((stage): RankPlan => {
+      const split = { ranks, ...stage };
       return {
         ...split,
         assumed: memoryOf(recipe, shape, work, device.kind, split).peak,
         atLimits: memoryOf(recipe, shape, limits, device.kind, split).peak,
         sent: sentPerStep(recipe, shape, split),
+        gathered: gatheredBytes(recipe, shape, split),
       };
     }),
   );
@@ -52,7 +67,18 @@ export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlan
     const plan = plans.find((one) => one.atLimits <= card.memory);
     return plan === undefined ? [] : [{ device: card, plan }];
   })[0];
-  return { device, plans, fewest };
+  const fewestAssumed = plans.find(({ assumed }) => assumed <= device.memory);
+  return { device, plans, fewest, fewestAssumed };
+}
+
+/** Seconds in which each of `ranks` GPUs sends and receives `bytes`. */
+export function linkSeconds(ranks: number, bytes: number): number {
+  return bytes / (links.reached * (ranks <= links.gpusPerMachine ? links.machine : links.network));
+}
+
+/** Bytes that each rank sends to complete the layers once. */
+export function gatheredBytes(recipe: Recipe, shape: ModelShape, { ranks, sharding }: Split): number {
+  return sharding === 3 ? ((ranks - 1) / ranks) * dividedBytes(recipe, shape) : 0;
 }
 
 /**
@@ -60,7 +86,7 @@ export function plansOf(recipe: Recipe, shape: ModelShape, work: Work): RankPlan
  * reduce-scatter, which sends them once, and a collection of θ's copy and, at worst in every step,
  * of θ̄'s. With sharding 2 the layers' gradients are sent once per micro-batch, here one. With
  * sharding 3 that is also true of the layers' parameters: for θ's forward and backward pass, and
- * for θ̄'s forward pass. What generation gathers is not counted, because many steps may share it.
+ * for θ̄'s forward pass. What generation gathers is counted apart.
  */
 function sentPerStep({ learner, algorithm }: Recipe, shape: ModelShape, { ranks, sharding }: Split): number {
   const { adapter, dtype } = learner;

@@ -76,7 +76,12 @@ export class Generator {
     });
   }
 
-  async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
+  /** With `together`, the weights of all requests, the core is called even if there are none. */
+  async generate(
+    requests: readonly GenerateRequest[],
+    options: GenerateOptions = {},
+    together?: (typeof weightSets)[number],
+  ): Promise<Generation[]> {
     throwIfAborted(options.signal);
     checkArray(requests, "requests");
     if (options.wait === false && this.#unfinished + requests.length > this.#maxQueued) {
@@ -88,7 +93,7 @@ export class Generator {
     const prepared = this.#prepare(requests);
     const groups = weightSets
       .map((which) => ({ which, members: prepared.filter((request) => request.which === which) }))
-      .filter(({ members }) => members.length > 0);
+      .filter(({ which, members }) => members.length > 0 || which === together);
 
     let failure: unknown;
     const cancels: (() => void)[] = [];

@@ -174,6 +174,20 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     return this.#generator.generate(requests, options);
   }
 
+  /**
+   * `generate` by all ranks together, with `sharding: 3` and `layerwiseGeneration`: all ranks make
+   * the call, also those without requests. `DistributedLearner` does.
+   *
+   * @param requests all of the weights `weights`
+   */
+  async generateTogether(
+    requests: readonly GenerateRequest[],
+    options: GenerateOptions,
+    weights: WeightSet,
+  ): Promise<Generation[]> {
+    return this.#generator.generate(requests, options, checkChoice(weights, "weights", weightSets));
+  }
+
   /** The requests with prompts as ids and with the seeds of `generate`, which throws the same. */
   prepareRequests(requests: readonly GenerateRequest[]): GenerateRequest[] {
     return this.#generator.prepared(requests);
@@ -200,7 +214,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   /**
    * With `sharding: 3`: collects the weights that generate next from all ranks, which all call it.
    * They stay complete until they change, or until the next loss or scoring call. Does nothing
-   * otherwise. `DistributedLearner` calls it.
+   * otherwise. `DistributedLearner` calls it, unless generation is layerwise.
    */
   async gatherWeights(weights: WeightSet): Promise<void> {
     const which = checkChoice(weights, "weights", weightSets);

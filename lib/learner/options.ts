@@ -115,6 +115,13 @@ export const recipeFields = {
       error: 'sharding must be "none", 1, 2 or 3',
     })
     .default("none"),
+  /**
+   * With `sharding: 3`: generation collects the layers one at a time, again for each token, instead
+   * of the whole model once after a change of the weights. It saves the memory of the model's layers
+   * and sends as many bytes per token (docs/scaling.md). Ignored with other shardings. Default
+   * false.
+   */
+  layerwiseGeneration: z.boolean().default(false),
 };
 
 /** This process's place among the ranks of a training; `joinRanks` makes it. */

@@ -23,6 +23,7 @@ export interface NativeLearnerOptions {
   adapter: NativeAdapterOptions | undefined;
   ranks: NativeRanks | undefined; // that train together
   sharding: number; // with ranks: 0, 1, 2 or 3
+  layerwiseGeneration: boolean; // with sharding 3
 }
 
 export interface NativeRankPlace {

@@ -66,12 +66,14 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   readonly #ranks: Ranks;
   readonly #places: PrefixPlaces;
   readonly #divided: boolean; // sharding 3
+  readonly #layerwise: boolean; // layerwiseGeneration, with sharding 3
   /** The weights that every rank has gathered when it has made the calls so far. */
   #gathered: WeightSet | undefined;
 
-  private constructor(own: Learner, peers: Peers, ranks: Ranks, divided: boolean) {
+  private constructor(own: Learner, peers: Peers, ranks: Ranks, options: LearnerSource["options"]) {
     this.own = own;
-    this.#divided = divided;
+    this.#divided = options.sharding === 3;
+    this.#layerwise = this.#divided && options.layerwiseGeneration === true;
     this.#peers = peers;
     this.#ranks = ranks;
     this.#places = new PrefixPlaces(peers.count + 1);
@@ -94,7 +96,7 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
         for (const call of [opening, ...others]) call.catch(reject);
       });
       await Promise.race([peers.settled([opening, ...others]), failed]);
-      return new DistributedLearner(await opening, peers, ranks, source.options.sharding === 3);
+      return new DistributedLearner(await opening, peers, ranks, source.options);
     } catch (error) {
       peers.abandon(error as NlacError);
       throw error;
@@ -131,7 +133,8 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
    * As `Learner.generate`. A conversation goes to the rank that has its prefix in its cache. With
    * `onToken`, or for a request with `keepHidden`, this rank generates all of them. With sharding 3
    * the ranks first gather the weights, and requests of θ wait for those of θ̄ or the reverse,
-   * because one set is complete at a time.
+   * because one set is complete at a time. With `layerwiseGeneration` the ranks gather layers while
+   * they generate, and each call waits for the one before it.
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
@@ -143,10 +146,11 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
       const places = [...prepared.keys()].filter((i) => (prepared[i]!.weights ?? "online") === weights);
       if (places.length === 0) return [];
       const { onToken } = options;
-      const gathering = this.#gather(weights);
+      const gathering = this.#layerwise ? undefined : this.#gather(weights);
       const generating = this.#generate(
         places.map((i) => prepared[i]!),
         { ...options, ...(onToken && { onToken: (request, token) => onToken(places[request]!, token) }) },
+        this.#layerwise ? weights : undefined,
       );
       const finished = generating.then((part) => {
         for (const [j, i] of places.entries()) generations[i] = part[j]!;
@@ -157,20 +161,29 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     return generations;
   }
 
-  async #generate(requests: readonly GenerateRequest[], options: GenerateOptions): Promise<Generation[]> {
-    if (this.#peers.count === 0 || options.onToken || requests.some(({ keepHidden }) => keepHidden))
+  /** With `together`, the weights of all requests, every rank takes part in every step. */
+  async #generate(
+    requests: readonly GenerateRequest[],
+    options: GenerateOptions,
+    together?: WeightSet,
+  ): Promise<Generation[]> {
+    const { signal, onToken } = options;
+    const here = onToken !== undefined || requests.some(({ keepHidden }) => keepHidden);
+    if (this.#peers.count === 0 || (here && together === undefined))
       return this.own.generate(requests, options);
     const prepared = this.own.prepareRequests(requests);
     const prompts = prepared.map(({ tokens }) => tokens!);
     const keys = prepared.map(({ weights = "online" }) => weights);
     const sizes = prepared.map(({ maxNewTokens = 256 }, i) => prompts[i]!.length + maxNewTokens);
-    const parts = this.#places.shares(prompts, keys, sizes);
+    const parts = here
+      ? sharesOf(sizes, this.#peers.count + 1, () => 0)
+      : this.#places.shares(prompts, keys, sizes);
     const generations = await this.#inParts<GenerateRequest, Generation>(
-      "generate",
+      together === undefined ? "generate" : "generateTogether",
       prepared,
       parts,
-      [{}],
-      options.signal,
+      together === undefined ? [{}] : [{}, together],
+      { ...(signal && { signal }), ...(onToken && { onToken }) },
     );
     for (const [rank, part] of parts.entries())
       for (const i of part) this.#places.note([...prompts[i]!, ...generations[i]!.tokens], keys[i]!, rank);
@@ -370,21 +383,20 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
 
   /**
    * Every rank is called, also without texts: from sharding 2 on the ranks exchange gradients, and
-   * with 3 parameters, in the call.
+   * with 3 parameters, in the call. `local` are options of this rank's call only.
    */
   async #inParts<Item, Result>(
     method: SplitMethod,
     items: readonly Item[],
     parts: readonly number[][],
-    rest: readonly object[],
-    signal?: AbortSignal,
+    rest: readonly unknown[],
+    local: GenerateOptions = {},
   ): Promise<Result[]> {
     const calls = parts.map((part, rank) => {
       const own = part.map((i) => items[i]!);
-      if (rank > 0) return this.#peers.call(rank, { call: method, args: [own, ...rest] }, signal);
-      const [options = {}, ...others] = rest;
-      const args =
-        rest.length === 0 ? [] : [signal === undefined ? options : { ...options, signal }, ...others];
+      if (rank > 0) return this.#peers.call(rank, { call: method, args: [own, ...rest] }, local.signal);
+      const [options, ...others] = rest;
+      const args = rest.length === 0 ? [] : [{ ...(options as object), ...local }, ...others];
       return (this.own[method] as AnyMethod).call(this.own, own, ...args);
     });
     const results = await this.#values(calls);

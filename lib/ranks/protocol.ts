@@ -21,6 +21,7 @@ export type LearnerSource =
 /** Calls whose first argument is a list that is split over the ranks. */
 export const splitMethods = [
   "generate",
+  "generateTogether",
   "logProbs",
   "values",
   "tokenNll",

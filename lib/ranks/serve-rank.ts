@@ -77,9 +77,9 @@ export async function serveRank(ranks: Ranks): Promise<void> {
       signal: AbortSignal,
     ): Promise<unknown> {
       const method = (learner as unknown as Record<string, AnyMethod>)[call]!.bind(learner);
-      if (call !== "generate") return method(...args);
-      const [requests, options] = args as [unknown, object];
-      return method(requests, { ...options, signal });
+      if (call !== "generate" && call !== "generateTogether") return method(...args);
+      const [requests, options, ...rest] = args as [unknown, object, ...unknown[]];
+      return method(requests, { ...options, signal }, ...rest);
     }
   }).finally(() => clearInterval(watch));
   await learner?.dispose();

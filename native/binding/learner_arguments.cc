@@ -41,6 +41,7 @@ LearnerOptions to_options(Napi::Value value) {
   const Napi::Value ranks = value.As<Napi::Object>().Get("ranks");
   if (!ranks.IsUndefined()) options.ranks = unwrap_ranks(ranks, "options.ranks");
   options.sharding = static_cast<int>(fields.integer("sharding"));
+  options.layerwise_generation = fields.boolean("layerwiseGeneration");
   return options;
 }
 

@@ -42,6 +42,7 @@ struct Core {
   int64_t parameters = 0, trainable = 0, skipped = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
+  bool together = false;  // Learner::generates_together()
 
   // Advances all generations by a step and settles finished ones. Returns whether any is left.
   bool advance() noexcept {
@@ -110,6 +111,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->config = core->learner->config();
           core->parameters = core->learner->parameters();
           core->heads = core->learner->options().heads;
+          core->together = core->learner->generates_together();
           core->trainable = core->learner->trainable_parameters();
           core->skipped = core->learner->skipped_tensors();
           // In bfloat16, trained parameters also have a float32 master.
@@ -231,30 +233,43 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
   const Worker::Flag cancelled = worker_->make_flag();
   const uint64_t callback = streamed && !worker_->closed() ? worker_->keep(on_token.As<Napi::Function>()) : 0;
   Worker* const worker = worker_.get();
+  GenerateHooks hooks;
+  hooks.cancelled = cancelled.get();
+  hooks.token_bytes = token_bytes_.get();
+  if (streamed)
+    hooks.on_token = [worker, callback](int64_t request, int64_t token) {
+      worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
+    };
+  const auto settled = [worker, streamed, callback](bool) {
+    if (streamed) worker->drop(callback);
+  };
   Napi::Object generation = Napi::Object::New(env);
   using Results = std::vector<GenerateResult>;
-  generation.Set(
-      "done",
-      worker->submit_joining<Results>(
+  // `cancelled`, `token_bytes` and `grammars` are held until the call is done.
+  const auto start = [&]() -> Napi::Promise {
+    // Calls of ranks that generate together run one after another, because the ranks must agree on
+    // which call a step belongs to.
+    if (core_->together)
+      return worker->submit(
           env,
-          [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
-           token_bytes = token_bytes_,
-           grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+          [requests = std::move(requests), which, hooks = std::move(hooks), cancelled, core = core_,
+           token_bytes = token_bytes_, grammars = grammars_] {
             const at::NoGradGuard no_grad;
-            GenerateHooks hooks;
-            hooks.cancelled = cancelled.get();
-            hooks.token_bytes = token_bytes.get();
-            if (streamed)
-              hooks.on_token = [worker, callback](int64_t request, int64_t token) {
-                worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
-              };
-            auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
-            core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
+            return core->learner->generate(requests, which, hooks);
           },
-          from_results,
-          [worker, streamed, callback](bool) {
-            if (streamed) worker->drop(callback);
-          }));
+          from_results, settled);
+    return worker->submit_joining<Results>(
+        env,
+        [requests = std::move(requests), which, hooks = std::move(hooks), cancelled, core = core_,
+         token_bytes = token_bytes_,
+         grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+          const at::NoGradGuard no_grad;
+          auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
+          core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
+        },
+        from_results, settled);
+  };
+  generation.Set("done", start());
   generation.Set(
       "cancel",
       Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));

@@ -25,7 +25,8 @@
 // moments and θ̄'s masters (1), of the layers' summed gradients (2), and of the layers of the copies
 // used in computation (3), the reference's too. With 3, each layer is collected from all ranks
 // before it is used: all ranks then make every loss and scoring call, also ranks without texts, and
-// gather() before generation.
+// gather() before generation. With `layerwise_generation`, they make every call of generate() instead,
+// also ranks without requests.
 //
 // Errors: ERR_VALUE for bad arguments, before anything is computed; ERR_CONFIG if a head is
 // missing; ERR_OUT_OF_MEMORY if the device or the host runs out. A loss call that throws after it
@@ -79,7 +80,7 @@ class Learner {
   // The same in steps, so that calls run concurrently (core/generate/engine.h). begin_generation
   // enqueues a call. advance_generation does one step of all calls and returns whether any call is
   // unfinished. results() returns the results of a finished call. No other method may be called
-  // until all calls are finished.
+  // until all calls are finished. Not if generates_together().
   std::shared_ptr<GenerateCall> begin_generation(std::vector<GenerateRequest> requests, WeightSet which,
                                                  GenerateHooks hooks);
   bool advance_generation();
@@ -88,6 +89,9 @@ class Learner {
   // All ranks call it. They stay complete until they change or the next loss or scoring call, and
   // only they may generate; otherwise ERR_VALUE. Without sharding 3 it does nothing.
   void gather(WeightSet which);
+  // Whether the ranks generate together, layer by layer: all of them then call generate() for the
+  // same weights.
+  bool generates_together() const;
   std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, WeightSet which,
                                             double temperature = 1);
   // Returns the value of the state before each response token, by the value head of θ.
@@ -265,6 +269,8 @@ class Learner {
   void perform(const LayerStep& step);
   void release_gathered();
   void require_gathered(WeightSet which) const;
+  std::vector<GenerateResult> generate_together(const std::vector<GenerateRequest>& requests, WeightSet which,
+                                                const GenerateHooks& hooks);
   // Runs a scoring call. If it fails on this rank before score(), the other ranks do not wait.
   template <typename Body>
   auto scored(const Scoring& scoring, Body body);

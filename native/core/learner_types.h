@@ -35,6 +35,9 @@ struct LearnerOptions {
   // The ranks that train together. All of them make and resume their learners at the same time.
   std::shared_ptr<RankGroup> ranks;
   int sharding = 0;  // with ranks: 0 (every rank holds everything), 1, 2 or 3
+  // With sharding 3: generation collects each layer before it is used, in every step, instead of all
+  // layers once.
+  bool layerwise_generation = false;
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0

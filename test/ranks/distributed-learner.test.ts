@@ -21,10 +21,10 @@ async function open(source: LearnerSource): Promise<{ whole: DistributedLearner;
   return { whole: model, other: others[0]! };
 }
 
-const load = (sharding: "none" | 1 | 2 | 3): LearnerSource => ({
+const load = (sharding: "none" | 1 | 2 | 3, layerwiseGeneration = false): LearnerSource => ({
   kind: "load",
   model: "errands-base",
-  options: { ...options, sharding },
+  options: { ...options, sharding, layerwiseGeneration },
 });
 
 const ids = (length: number, seed: number) =>
@@ -112,10 +112,14 @@ describe("a learner of two ranks", () => {
     },
   );
 
-  test.each([1, 3] as const)(
-    "generates the completions of one learner, stops them, and stays usable after an error: sharding %s",
-    async (sharding) => {
-      const { whole, other } = await open(load(sharding));
+  test.each([
+    [1, false],
+    [3, false],
+    [3, true],
+  ] as const)(
+    "generates the completions of one learner, stops them, and stays usable after an error: sharding %s, layerwise %s",
+    async (sharding, layerwise) => {
+      const { whole, other } = await open(load(sharding, layerwise));
       const one = await Learner.load("errands-base", options);
       const requests = Array.from({ length: 9 }, (_, i) => ({ tokens: ids(20 + i, i), maxNewTokens: 12 }));
       for (let call = 0; call < 2; call++) {
@@ -123,6 +127,7 @@ describe("a learner of two ranks", () => {
         const wanted = await one.generate(requests);
         expect(generations.map(({ tokens }) => tokens)).toEqual(wanted.map(({ tokens }) => tokens));
         expect(generations.map(({ text }) => text)).toEqual(wanted.map(({ text }) => text));
+        expect(generations.map(({ logProbs }) => logProbs)).toEqual(wanted.map(({ logProbs }) => logProbs));
       }
       // θ and θ̄ in one call and in calls at the same time, with losses between.
       const mixed = requests.map((request, i) => ({
@@ -145,6 +150,11 @@ describe("a learner of two ranks", () => {
       await whole.generate(requests.slice(0, 1), { onToken: (_, token) => streamed.push(token) });
       expect(streamed.length).toBeGreaterThan(0);
 
+      const [kept] = await whole.generate([{ ...mixed[0]!, keepHidden: true }]);
+      expect(kept!.tokens).toEqual(wanted[0]);
+      expect(kept!.hidden!.shape).toEqual([kept!.tokens.length, 128]);
+      kept!.hidden!.dispose();
+
       const controller = new AbortController();
       const long = requests.map((request) => ({ ...request, maxNewTokens: 400, stopTokenIds: [] }));
       const stopped = whole.generate(long, { signal: controller.signal });
@@ -166,6 +176,25 @@ describe("a learner of two ranks", () => {
       expect((await other.exited).code).toBe(0);
     },
   );
+
+  test("three ranks that generate layer by layer write the texts of one learner", async () => {
+    const { model, others } = await openRanks(3, load(3, true));
+    const requests = Array.from({ length: 4 }, (_, i) => ({
+      ...{ tokens: ids(12 + 5 * i, i), maxNewTokens: 4 + 6 * i, seed: i },
+      weights: i % 2 === 0 ? ("target" as const) : ("online" as const),
+    }));
+    const one = await Learner.load("errands-base", options);
+    const wanted = await one.generate(requests);
+    await one.dispose();
+    // One request leaves two ranks without any; calls at the same time wait for each other.
+    const calls = [requests, requests.slice(3), requests.slice(0, 1)].map((call) => model.generate(call));
+    const [all, last, first] = await Promise.all(calls);
+    const written = (list: typeof wanted) => list.map(({ tokens, logProbs }) => ({ tokens, logProbs }));
+    expect(written(all!)).toEqual(written(wanted));
+    expect(written([...first!, ...last!])).toEqual(written([wanted[0]!, wanted[3]!]));
+    await model.dispose();
+    expect(await Promise.all(others.map(async ({ exited }) => (await exited).code))).toEqual([0, 0]);
+  });
 
   test.each([2, 3] as const)(
     "ends with ERR_PEER when the other rank is killed: sharding %s",

@@ -28,9 +28,13 @@ function played(run: string): unknown[] {
   return records.map(({ task, reward, turns }) => ({ task, reward, texts: turns.map(({ text }) => text) }));
 }
 
-test.each([2, 3])(
-  "two ranks play the episodes of one process, and a repeated command finds the run finished: sharding %i",
-  async (sharding) => {
+test.each([
+  [2, false],
+  [3, false],
+  [3, true],
+])(
+  "two ranks play the episodes of one process, and a repeated command finds the run finished: sharding %i, layerwise %s",
+  async (sharding, layerwise) => {
     await inDirectory(async (directory) => {
       const one = join(directory, "one");
       const two = join(directory, "two");
@@ -43,6 +47,8 @@ test.each([2, 3])(
         ...settings,
         "--set",
         `learner.sharding=${sharding}`,
+        "--set",
+        `learner.layerwiseGeneration=${layerwise}`,
         "--run",
         two,
       ];

@@ -109,26 +109,41 @@ std::vector<GenerateResult> Engine::generate(const Weights& weights, std::vector
 }
 
 bool Engine::step(const Weights& weights) {
-  c10::InferenceMode inference;
-  try {
+  if (prepare()) compute(weights);
+  return busy();
+}
+
+bool Engine::prepare() {
+  guarded([&] {
     end_cancelled();
     open_grammars();
     admit();
-    if (!running_.empty()) {
-      advance(weights);
-    } else if (!waiting_.empty()) {
-      waiting_.front()->request().grammar.wait_for(kGrammarWait);
-    }
+    if (running_.empty() && !waiting_.empty()) waiting_.front()->request().grammar.wait_for(kGrammarWait);
+  });
+  return !running_.empty();
+}
+
+void Engine::compute(const Weights& weights, const Decoder::BeforeLayer& before_layer) {
+  guarded([&] { advance(weights, before_layer); });
+}
+
+template <typename Work>
+void Engine::guarded(Work work) {
+  c10::InferenceMode inference;
+  try {
+    work();
   } catch (...) {
-    // The contents of the blocks are unknown now.
-    const std::exception_ptr failure = std::current_exception();
-    for (const auto& sequence : waiting_) give_back(*sequence);
-    while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
-    pool_.forget();
-    states_.forget();
+    fail_all(std::current_exception());
   }
   if (!busy() && store_.capacity() > pool_.budget()) drop_caches();
-  return busy();
+}
+
+void Engine::fail_all(std::exception_ptr failure) {
+  // The contents of the blocks are unknown now.
+  for (const auto& sequence : waiting_) give_back(*sequence);
+  while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
+  pool_.forget();
+  states_.forget();
 }
 
 void Engine::end_cancelled() {
@@ -197,10 +212,11 @@ void Engine::fail(const std::shared_ptr<GenerateCall>& failed, std::exception_pt
   call->unfinished = 0;
 }
 
-void Engine::advance(const Weights& weights) {
+void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_layer) {
   const bool writing =
       std::any_of(running_.begin(), running_.end(), [](const auto& sequence) { return sequence->writing(); });
-  int64_t prompt_tokens = writing ? kPromptTokensBeside : kPromptTokens;
+  // Where each layer is collected from other ranks, a step of few tokens takes hardly less time.
+  int64_t prompt_tokens = writing && !before_layer ? kPromptTokensBeside : kPromptTokens;
   std::vector<int64_t> ids;
   std::vector<KvSlice> slices;
   std::vector<Sequence*> complete;                  // by ascending rows, followers after their leaders
@@ -247,7 +263,8 @@ void Engine::advance(const Weights& weights) {
   }
   if (ids.empty()) return;
   const at::Device device = weights.embedding.device();
-  const at::Tensor hidden = decoder_.infer(weights, at::tensor(ids, at::kLong).to(device), store_, slices);
+  const at::Tensor hidden =
+      decoder_.infer(weights, at::tensor(ids, at::kLong).to(device), store_, slices, before_layer);
   for (const auto& [from, to] : states) store_.states().copy(from, to);
   for (const auto& sequence : running_) {
     if (sequence->marks.erase(sequence->read) == 0) continue;

@@ -66,6 +66,12 @@ class Engine {
   // Ends cancelled calls and advances every other text by a step. Returns false when none is left.
   // The weights must not change until then.
   bool step(const Weights& weights);
+  // The two halves of step(). prepare() ends cancelled calls and admits requests; it returns whether
+  // there is a text to advance. compute() advances it, and passes `before_layer` to Decoder::infer.
+  // Neither throws: an error fails all calls.
+  bool prepare();
+  void compute(const Weights& weights, const Decoder::BeforeLayer& before_layer = {});
+  void fail_all(std::exception_ptr failure);  // of the calls that are not done
   bool busy() const { return !running_.empty() || !waiting_.empty(); }
   // Submits a call, steps until it is done, and returns its results or throws its failure.
   std::vector<GenerateResult> generate(const Weights& weights, std::vector<GenerateRequest> requests,
@@ -90,7 +96,10 @@ class Engine {
   bool take_blocks(Sequence& sequence);
   bool make_room(Sequence& sequence);
   void preempt_last();
-  void advance(const Weights& weights);
+  // Runs `work`. If it throws, all calls fail.
+  template <typename Work>
+  void guarded(Work work);
+  void advance(const Weights& weights, const Decoder::BeforeLayer& before_layer);
   void draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete);
   static void choose(Sequence& sequence, const float* logits, int64_t vocab);
   static void choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Tensor& logits, int64_t begin);

@@ -101,8 +101,9 @@ void Learner::perform(const LayerStep& step) {
       // A rank that has no memory for θ̄ fails, but sends something so that the others continue.
       const at::Tensor& own = units.empty() ? s.online[step.layer] : units[step.layer];
       const at::Tensor whole = s.buffer(step.layer);
+      const at::Tensor part = s.own_in(whole, own, step.layer);
       s.rounds.communicating = true;
-      s.pending[buffer] = options_.ranks->start_all_gather(whole, own);
+      s.pending[buffer] = options_.ranks->start_all_gather(whole, part);
       s.rounds.communicating = false;
       break;
     }
@@ -134,9 +135,10 @@ void Learner::gather(WeightSet which) {
     options_.ranks->together([&] {
       weights(which);  // allocates θ̄, or throws
       for (size_t l = 0; l < s.layout.layers(); ++l)
-        whole.push_back(s.layout.whole(l, s.online[l].options()));
+        whole.push_back(s.layout.whole(l, s.buffers[0].options()));
     });
-    for (size_t l = 0; l < whole.size(); ++l) options_.ranks->all_gather(whole[l], s.units(which)[l]);
+    for (size_t l = 0; l < whole.size(); ++l)
+      options_.ranks->all_gather(whole[l], s.own_in(whole[l], s.units(which)[l], l));
     const std::vector<at::Tensor> list = weights(which).list();
     for (size_t l = 0; l < whole.size(); ++l) s.layout.point(list, l, whole[l]);
     s.gathered = which;
@@ -156,6 +158,65 @@ void Learner::release_gathered() {
 void Learner::require_gathered(WeightSet which) const {
   NLAC_REQUIRE(!shards_ || !shards_->divides_weights() || shards_->gathered == which, "ERR_VALUE",
                "with sharding 3 the weights must be gathered on all ranks before they generate");
+}
+
+bool Learner::generates_together() const {
+  return shards_ && shards_->divides_weights() && options_.layerwise_generation;
+}
+
+std::vector<GenerateResult> Learner::generate_together(const std::vector<GenerateRequest>& requests,
+                                                       WeightSet which, const GenerateHooks& hooks) {
+  return guarded([&] {
+    NLAC_REQUIRE(which != WeightSet::reference, "ERR_VALUE", "the reference does not generate");
+    Shards& s = *shards_;
+    RankGroup& ranks = *options_.ranks;
+    release_gathered();
+    ranks.together([&] { weights(which); });  // allocates θ̄, or throws
+    Engine& engine = which == WeightSet::online ? *online_engine_ : *target_engine_;
+    std::shared_ptr<GenerateCall> call;
+    std::exception_ptr refused;  // this rank then takes part for the others
+    try {
+      call = engine.submit(requests, hooks);
+    } catch (...) {
+      refused = std::current_exception();
+    }
+
+    // A layer's matrices are packed when they are used, and change with the next layer in their buffer.
+    std::vector<std::vector<at::Tensor>> layers(s.layout.layers());
+    const std::vector<at::Tensor> list = weights(which).list();
+    for (size_t i = 0; i < list.size(); ++i)
+      if (s.layout.unit_of(i) < layers.size()) layers[s.layout.unit_of(i)].push_back(list[i]);
+    const Decoder::BeforeLayer collect_layer = before_layers(LayerPass::forward);
+    const Decoder::BeforeLayer before_layer = [&](size_t layer) {
+      if (layer > 0) decoder_.forget_packed(layers[layer - 1]);
+      collect_layer(layer);
+    };
+
+    // A step is a round. The ranks make as many as the rank that needs most.
+    constexpr int64_t done = 0, waits = 1, computes = 2;
+    s.rounds = {};
+    s.rounds.scoring.weights = which;
+    s.rounds.steps = round_of({s.layout.layers(), /*gathers=*/true, false, false});
+    try {
+      for (;;) {
+        const int64_t own = engine.prepare() ? computes : engine.busy() ? waits : done;
+        const int64_t most = ranks.max(own);
+        if (most == done) break;
+        if (most == waits) continue;
+        if (own == computes) engine.compute(weights(which), before_layer);
+        for (const auto& matrices : layers) decoder_.forget_packed(matrices);
+        if (s.rounds.communicating) std::rethrow_exception(call->failure);  // a rank has ended
+        finish_round();
+      }
+    } catch (...) {
+      s.rounds.communicating = false;
+      s.pending = {};
+      engine.fail_all(std::current_exception());
+      throw;
+    }
+    if (refused) std::rethrow_exception(refused);
+    return results(*call);
+  });
 }
 
 }  // namespace nlac

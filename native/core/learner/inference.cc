@@ -10,6 +10,7 @@ using namespace learner;
 
 std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, WeightSet which,
                                               const GenerateHooks& hooks) {
+  if (generates_together()) return generate_together(requests, which, hooks);
   const auto call = begin_generation(requests, which, hooks);
   while (!call->done()) advance_generation();
   return results(*call);

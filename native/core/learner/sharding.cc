@@ -16,8 +16,9 @@ using namespace learner;
 Weights Learner::on_units(Units& units) const {
   const Shards& s = *shards_;
   const at::TensorOptions type = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+  // Of θ and θ̄, this rank's parts of divided units are the masters themselves.
   for (size_t u = 0; u < s.layout.units(); ++u)
-    units.push_back(s.divided(u) ? s.layout.own(u, type) : s.layout.whole(u, type));
+    units.push_back(s.divided(u) ? s.layout.own(u, type.dtype(at::kFloat)) : s.layout.whole(u, type));
   const std::vector<at::Tensor> shapes = master_.list();
   return master_.map([&](const at::Tensor& shape) {
     const auto same = [&](const at::Tensor& other) { return other.is_same(shape); };
@@ -46,7 +47,7 @@ void Learner::shard() {
     s.value = s.layout.whole(s.layout.value_unit(), real);
     s.layout.point(master_.list(), s.layout.value_unit(), s.value);
   }
-  s.master = options_.dtype == at::kFloat ? s.own_of(s.online) : s.layout.all_own(real);
+  s.master = s.masters_on(s.online, options_.dtype);
   set_masters(loaded);
   online_ = on_base(s.trained);
 }
@@ -77,12 +78,10 @@ void Learner::make_sharded_target() {
   Shards& s = *shards_;
   Units target;
   const Weights trained = on_units(target);
-  for (size_t u = 0; u < target.size(); ++u) target[u].copy_(s.online[u]);
-  Units master;
-  if (options_.dtype == at::kFloat) {
-    master = s.own_of(target);
-  } else {
-    for (const at::Tensor& part : s.master) master.push_back(part.clone());
+  Units master = s.masters_on(target, options_.dtype);
+  for (size_t u = 0; u < target.size(); ++u) {
+    target[u].copy_(s.online[u]);
+    master[u].copy_(s.master[u]);
   }
   s.target = std::move(target);
   s.target_master = std::move(master);
@@ -100,7 +99,10 @@ void Learner::make_sharded_reference() {
   Shards& s = *shards_;
   Units reference;
   const Weights made = on_units(reference);
-  for (size_t u = 0; u < reference.size(); ++u) reference[u].copy_(s.online[u]);
+  for (size_t u = 0; u < reference.size(); ++u) {
+    if (s.divided(u)) reference[u] = reference[u].to(options_.dtype);
+    reference[u].copy_(s.online[u]);
+  }
   s.reference = std::move(reference);
   reference_ = on_base(made);
 }

@@ -26,10 +26,11 @@ struct Learner::Shards {
 
   ShardLayout layout;
   int stage;  // LearnerOptions::sharding
-  // In the learner's type, to compute with: whole units, at stage 3 this rank's parts of the
-  // layers. θ̄'s are empty until it exists. The reference's are used at stage 3 only.
+  // To compute with: whole units in the learner's type; at stage 3 this rank's parts of the layers,
+  // which are the masters below, and are rounded when they are collected. θ̄'s are empty until it
+  // exists. The reference's are used at stage 3 only, and all are in the learner's type.
   Units online = {}, target = {}, reference = {};
-  // This rank's parts, float32. In float32 they are, or are views of, the units above.
+  // This rank's parts, float32. Where the units above are float32, these are the same or views.
   Units master = {}, target_master = {};
   // The gradients of this rank's texts, float32, whole units. From stage 2 on all layers share one,
   // which a layer's backward pass fills and the exchange after it empties.
@@ -60,6 +61,17 @@ struct Learner::Shards {
   }
   at::Tensor buffer(size_t layer) const {
     return buffers[buffer_of(layer)].narrow(0, 0, layout.elements(layer));
+  }
+  // Masters for `units` to compute with, which are of `type`: views of them, or zeroed.
+  Units masters_on(const Units& units, at::ScalarType type) const {
+    Units own = own_of(units);
+    for (size_t u = 0; u < units.size(); ++u)
+      if (type != at::kFloat && !divided(u)) own[u] = layout.own(u, units[u].options().dtype(at::kFloat));
+    return own;
+  }
+  // This rank's part of a layer in its place in `whole`, rounded to its type: what it sends.
+  at::Tensor own_in(const at::Tensor& whole, const at::Tensor& part, size_t layer) const {
+    return layout.own_of(layer, whole).copy_(part);
   }
   // This rank's parts of units to compute with, as views.
   Units own_of(const Units& units) const {

@@ -122,6 +122,7 @@ struct Layers {
   const Rope& rope;
   const KvStore& store;
   const Step& step;
+  const std::function<void(size_t)> before_layer = {};
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
 
   // x [rows, hidden] f32 += added (undefined: nothing) → x normed, in the weights' type.
@@ -184,24 +185,23 @@ struct Layers {
   // `ids` [rows] i64 → the final-normed hidden states [rows, hidden], in the weights' type.
   at::Tensor run(const at::Tensor& ids) const {
     const at::Tensor x = weights.embedding.index_select(0, ids).to(at::kFloat);
-    at::Tensor normed = add_norm(x, {}, weights.layers.front().mixer_norms.before);
-    for (int64_t l = 0; l < config.layers; ++l) {
-      const auto at = static_cast<size_t>(l);
-      const LayerWeights& layer = weights.layers[at];
-      const at::Tensor& next =
-          l + 1 == config.layers ? weights.norm : weights.layers[at + 1].mixer_norms.before;
+    at::Tensor added;  // what the layer before adds to x
+    for (size_t l = 0; l < weights.layers.size(); ++l) {
+      if (before_layer) before_layer(l);
+      const LayerWeights& layer = weights.layers[l];
       const AttentionWeights& attention = layer.attention;
       const FeedForwardWeights& mlp = layer.feed_forward;
+      at::Tensor normed = add_norm(x, added, layer.mixer_norms.before);
       const at::Tensor qkv =
           linear_forward(normed, attention.qkv, attention.qkv_bias, attention.qkv_adapter).contiguous();
+      const at::Tensor mixed = attended(static_cast<int64_t>(l), qkv);
       normed = add_norm(
-          x,
-          linear_forward(attended(l, qkv), attention.output, attention.output_bias, attention.output_adapter),
+          x, linear_forward(mixed, attention.output, attention.output_bias, attention.output_adapter),
           layer.feed_forward_norms.before);
       const at::Tensor gate_up = linear_forward(normed, mlp.gate_up, mlp.gate_up_bias, mlp.gate_up_adapter);
-      normed = add_norm(x, linear_forward(gated(gate_up), mlp.down, mlp.down_bias, mlp.down_adapter), next);
+      added = linear_forward(gated(gate_up), mlp.down, mlp.down_bias, mlp.down_adapter);
     }
-    return normed;
+    return add_norm(x, added, weights.norm);
   }
 };
 
@@ -330,11 +330,12 @@ bool CudaInference::takes(const Weights& weights, const ModelConfig& config, con
 
 at::Tensor CudaInference::infer(const Weights& weights, const ModelConfig& config, const Rope& rope,
                                 const at::Tensor& ids, const KvStore& store,
-                                const std::vector<KvSlice>& slices) {
+                                const std::vector<KvSlice>& slices,
+                                const std::function<void(size_t)>& before_layer) {
   const c10::cuda::OptionalCUDAGuard guard(ids.device());
   const bool writing =
       std::all_of(slices.begin(), slices.end(), [](const KvSlice& slice) { return slice.fresh == 1; });
-  if (records_ && writing && ids.size(0) <= largest_recorded) {
+  if (records_ && writing && !before_layer && ids.size(0) <= largest_recorded) {
     if (!recordings_) recordings_ = std::make_shared<Recordings>(ids.device());
     if (!recordings_->failed) {
       try {
@@ -347,7 +348,7 @@ at::Tensor CudaInference::infer(const Weights& weights, const ModelConfig& confi
     }
   }
   const Step step = step_of(store, slices, ids.device());
-  return Layers{weights, config, rope, store, step}.run(ids);
+  return Layers{weights, config, rope, store, step, before_layer}.run(ids);
 }
 
 }  // namespace nlac
@@ -363,7 +364,8 @@ bool CudaInference::takes(const Weights&, const ModelConfig&, const KvStore&) { 
 void CudaInference::forget() {}
 
 at::Tensor CudaInference::infer(const Weights&, const ModelConfig&, const Rope&, const at::Tensor&,
-                                const KvStore&, const std::vector<KvSlice>&) {
+                                const KvStore&, const std::vector<KvSlice>&,
+                                const std::function<void(size_t)>&) {
   return {};
 }
 

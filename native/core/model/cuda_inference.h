@@ -13,6 +13,7 @@
 #include <ATen/ATen.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,9 +37,11 @@ class CudaInference {
   // a head dimension that is a multiple of 8 and at most 256. False without CUDA.
   static bool takes(const Weights& weights, const ModelConfig& config, const KvStore& store);
 
-  // Returns the result of Decoder::infer. `rope` covers every position.
+  // Returns the result of Decoder::infer. `rope` covers every position. A step with `before_layer`
+  // is not recorded.
   at::Tensor infer(const Weights& weights, const ModelConfig& config, const Rope& rope, const at::Tensor& ids,
-                   const KvStore& store, const std::vector<KvSlice>& slices);
+                   const KvStore& store, const std::vector<KvSlice>& slices,
+                   const std::function<void(size_t)>& before_layer = {});
   // Must be called when weights change or are freed.
   void forget();
 

@@ -54,8 +54,12 @@ const RopeTables& Decoder::ropes(int64_t positions, at::Device device) {
 }
 
 void Decoder::forget_packed(const Weights& weights) {
-  for (const at::Tensor& tensor : weights.list()) packed_.forget(tensor);
+  forget_packed(weights.list());
   cuda_.forget();
+}
+
+void Decoder::forget_packed(const std::vector<at::Tensor>& matrices) {
+  for (const at::Tensor& matrix : matrices) packed_.forget(matrix);
 }
 
 at::Tensor Decoder::embedded(const Weights& weights, const at::Tensor& ids) const {
@@ -63,7 +67,7 @@ at::Tensor Decoder::embedded(const Weights& weights, const at::Tensor& ids) cons
 }
 
 at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
-                          const std::vector<KvSlice>& slices) {
+                          const std::vector<KvSlice>& slices, const BeforeLayer& before_layer) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   std::vector<int64_t> position_list;
@@ -82,7 +86,7 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
                position_list.size(), " tokens, ids ", ids.size(0));
   const RopeTables& tables = ropes(longest, ids.device());
   if (CudaInference::takes(weights, config_, store))
-    return cuda_.infer(weights, config_, tables.global, ids, store, slices);
+    return cuda_.infer(weights, config_, tables.global, ids, store, slices, before_layer);
 
   const CachedAttention attention(store, slices, ids.device());
   InferencePass pass{weights.embedding.scalar_type(),
@@ -97,8 +101,10 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   if (config_.layer_input_size > 0)
     pass.layer_inputs = infer_layer_inputs(weights.layer_inputs, config_, packed_, ids, rows);
   const at::Tensor x = rows.to(residual_type(weights));
-  for (int64_t l = 0; l < config_.layers; ++l)
-    layer_infer(weights.layers[static_cast<size_t>(l)], config_, l, pass, x);
+  for (size_t l = 0; l < weights.layers.size(); ++l) {
+    if (before_layer) before_layer(l);
+    layer_infer(weights.layers[l], config_, static_cast<int64_t>(l), pass, x);
+  }
   return rms_norm(x, weights.norm, config_);
 }
 

@@ -38,20 +38,25 @@ class Decoder {
   //
   // If the store is packed (on a CPU, float32 or bfloat16 with the kernels), a token's hidden state
   // is the same to the last bit for every batch and every chunking of its past.
+  //
+  // `before_layer`, if any, is called with each layer's index before its weights are read.
+  using BeforeLayer = std::function<void(size_t)>;
   at::Tensor infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
-                   const std::vector<KvSlice>& slices);
+                   const std::vector<KvSlice>& slices, const BeforeLayer& before_layer = {});
   // Returns logits [rows, vocab] f32 of hidden states from infer(), with the same guarantee.
   at::Tensor infer_logits(const Weights& weights, const at::Tensor& hidden);
   // Frees the packed matrices and recorded GPU steps of `weights`. Must be called when they change
   // or are freed.
   void forget_packed(const Weights& weights);
+  // The same for some of the trained matrices that are used in infer() with `before_layer`, for which
+  // no GPU steps are recorded.
+  void forget_packed(const std::vector<at::Tensor>& matrices);
 
   // Training: activations for backward, opaque to callers.
   struct Tape;
-  using BeforeLayer = std::function<void(size_t)>;
   // `ids`: [tokens] i64 packed; `lengths`: tokens of each sequence (sum = tokens). Returns
   // final-normed hidden states [tokens, hidden]. With `recompute` only each layer's input is kept.
-  // `before_layer`, if any, is called with each layer's index before its weights are read.
+  // `before_layer` as above.
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
                      bool recompute, std::shared_ptr<Tape>& tape, const BeforeLayer& before_layer = {});
   // The same without a tape, for log probabilities and teachers.

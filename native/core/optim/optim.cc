@@ -165,7 +165,8 @@ struct Step {
 
   float decay_of(size_t i) const { return masters[i].dim() >= 2 ? decay : 1.0f; }
   at::Tensor shadow_of(size_t i) const {
-    return update == nullptr || update->shadow.empty() ? at::Tensor() : update->shadow[i];
+    if (update == nullptr || update->shadow.empty()) return {};
+    return same_memory(update->shadow[i], update->target[i]) ? at::Tensor() : update->shadow[i];
   }
 };
 
@@ -402,7 +403,8 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
   std::vector<size_t> left;  // tensors whose shadow is copied at the end
   uint64_t counter = 0;
   for (size_t i = 0; i < target.size(); ++i) {
-    const at::Tensor low = shadow.empty() ? at::Tensor() : shadow[i];
+    at::Tensor low = shadow.empty() ? at::Tensor() : shadow[i];
+    if (low.defined() && same_memory(low, target[i])) low.reset();
     const bool one_pass = kernels && !is_f64(target[i]);
     const bool taken =
         one_pass && low.defined() && is_f32(target[i]) && (is_bf16(low) || (cpu && is_f32(low)));

@@ -33,7 +33,8 @@ struct AdamWMoments {
 // it.
 struct TargetUpdate {
   std::vector<at::Tensor> target;  // f32, shapes of the masters
-  std::vector<at::Tensor> shadow;  // f32 or bf16, gets the target rounded; may be empty
+  // f32 or bf16, gets the target rounded; may be empty, and a tensor may be the target itself.
+  std::vector<at::Tensor> shadow;
   double target_rate = 0;
 };
 

@@ -106,9 +106,8 @@ inline Figures update(Learner& learner, Kind kind, const RankGroup* group) {
   return figures;
 }
 
-inline std::unique_ptr<Learner> make(Kind kind, at::ScalarType dtype, const Group& group = nullptr,
-                                     int sharding = 0) {
-  const LearnerOptions options = options_for(kind, dtype);
+inline std::unique_ptr<Learner> make(const LearnerOptions& options, Kind kind, const Group& group,
+                                     int sharding) {
   const Family family = kind == Kind::q         ? Family::qwen3
                         : kind == Kind::experts ? Family::qwen3_moe
                                                 : Family::qwen2;
@@ -116,6 +115,11 @@ inline std::unique_ptr<Learner> make(Kind kind, at::ScalarType dtype, const Grou
   auto learner = Learner::create(config, 7, group ? on_ranks(options, group, sharding) : options);
   learner->update_target(1);
   return learner;
+}
+
+inline std::unique_ptr<Learner> make(Kind kind, at::ScalarType dtype, const Group& group = nullptr,
+                                     int sharding = 0) {
+  return make(options_for(kind, dtype), kind, group, sharding);
 }
 
 // Lets one allocation of a thread fail.

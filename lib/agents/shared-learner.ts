@@ -251,8 +251,8 @@ export class SharedLearner implements LanguageModel, ServedModel {
   }
 
   /**
-   * Requests are admitted meanwhile, because weights change only between training's calls. They wait
-   * for the core to write its files, and not for the checksums.
+   * Requests are answered meanwhile, because weights change only between training's calls, of which
+   * this is one.
    */
   async save(directory: string): Promise<void> {
     await this.#learner.save(directory);

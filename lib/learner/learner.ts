@@ -71,7 +71,7 @@ const scorers = [...weightSets, "reference"] as const;
 
 /**
  * A language model that learns. Calls run one after another in the order in which they were made;
- * adjacent `generate` calls run together. Every promise settles. Invalid arguments are rejected
+ * adjacent `generate` and `save` calls run together. Every promise settles. Invalid arguments are rejected
  * before anything is computed, with an ERR_VALUE that names them. Any call may reject with
  * ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`.
  */
@@ -423,7 +423,9 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
   /**
    * Writes everything that `resume` needs into `directory`, which is created if necessary. The
    * checkpoint contains the effects of all earlier calls. Each file is replaced as a whole;
-   * checksums.json is written last. With an adapter, the loaded model is not saved: `resume` looks
+   * checksums.json is written last. The files are written from the weights themselves, by a thread of
+   * their own: `generate` runs meanwhile, and later calls of other kinds wait. (With several ranks
+   * `generate` waits too.) With an adapter, the loaded model is not saved: `resume` looks
    * for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO

@@ -293,6 +293,7 @@ export interface NativeLearner {
   targetDistance(): Promise<number>;
   keepReference(): Promise<void>;
   restoreReference(): Promise<void>;
+  /** The files are written by another thread; `generate` runs meanwhile, other calls wait. */
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
   exportRewardModel(directory: string, padTokenId: number): Promise<void>; // -1: none

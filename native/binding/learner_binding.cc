@@ -5,7 +5,10 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <chrono>
+#include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +28,8 @@
 namespace nlac::binding {
 namespace {
 
+struct Nothing {};
+
 // A running generate call, and the data that its hooks point to.
 struct Generation {
   std::shared_ptr<GenerateCall> call;
@@ -34,18 +39,49 @@ struct Generation {
   std::shared_ptr<GrammarCompiler> grammars;
 };
 
+// A running save call.
+struct Saving {
+  std::function<void()> write;  // Learner::begin_save
+  std::shared_ptr<Worker::Promised<Nothing>> promised;
+  std::future<void> written = {};  // by a thread of its own; not valid before that has begun
+};
+
 // The core's learner, and its properties for the main thread.
 struct Core {
   std::unique_ptr<Learner> learner;     // worker's thread only
   std::vector<Generation> generations;  // worker's thread only
+  std::deque<Saving> savings;           // worker's thread only; written one after another
   ModelConfig config;                   // not written after loading
   int64_t parameters = 0, trainable = 0, skipped = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
   bool together = false;  // Learner::generates_together()
 
-  // Advances all generations by a step and settles finished ones. Returns whether any is left.
+  // Continues generate and save calls, and settles finished ones. Returns whether any is left.
   bool advance() noexcept {
+    if (!savings.empty()) advance_saving();
+    if (!generations.empty()) advance_generations();
+    return !savings.empty() || !generations.empty();
+  }
+
+ private:
+  void advance_saving() noexcept {
+    Saving& saving = savings.front();
+    try {
+      if (!saving.written.valid()) saving.written = std::async(std::launch::async, saving.write);
+      // Without generations there is nothing else to do; one may join within a millisecond.
+      const std::chrono::milliseconds wait(generations.empty() ? 1 : 0);
+      if (saving.written.wait_for(wait) != std::future_status::ready) return;
+      saving.written.get();
+      saving.promised->resolve({});
+    } catch (...) {
+      saving.promised->reject();
+    }
+    savings.pop_front();
+  }
+
+  // By one step.
+  void advance_generations() noexcept {
     const at::NoGradGuard no_grad;
     const auto settle = [](Generation& generation) {
       try {
@@ -63,11 +99,8 @@ struct Core {
     for (Generation& generation : generations)
       if (generation.call->done()) settle(generation);
     std::erase_if(generations, [](const Generation& generation) { return generation.call->done(); });
-    return !generations.empty();
   }
 };
-
-struct Nothing {};
 
 class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
  public:
@@ -165,6 +198,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
 
   Napi::Value info() const;
   Napi::Value generate(Napi::Value given, Napi::Value set, Napi::Value on_token);
+  Napi::Value save(Napi::Value directory);
   void set_token_bytes(Napi::Value given, Napi::Value controls);
 
   std::shared_ptr<Worker> worker_;
@@ -274,6 +308,16 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
       "cancel",
       Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));
   return generation;
+}
+
+Napi::Value LearnerHandle::save(Napi::Value given) {
+  return worker_->submit_joining<Nothing>(
+      Env(),
+      [directory = to_string(given, "directory"),
+       core = core_](const std::shared_ptr<Worker::Promised<Nothing>>& promised) {
+        core->savings.push_back({core->learner->begin_save(directory), promised});
+      },
+      [](Napi::Env env, const Nothing&) { return env.Undefined(); });
 }
 
 void LearnerHandle::set_token_bytes(Napi::Value given, Napi::Value controls) {
@@ -433,12 +477,7 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              [](Self& self) { return self.submit([](Learner& learner) { learner.keep_reference(); }); }),
       method("restoreReference",
              [](Self& self) { return self.submit([](Learner& learner) { learner.restore_reference(); }); }),
-      method("save",
-             [](Self& self, Value directory) {
-               return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
-                 learner.save(directory);
-               });
-             }),
+      method("save", [](Self& self, Value directory) { return self.save(directory); }),
       method("exportHuggingFace",
              [](Self& self, Value directory) {
                return self.submit([directory = to_string(directory, "directory")](Learner& learner) {

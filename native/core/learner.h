@@ -1,6 +1,7 @@
 // The learner: one model's parameters θ, the target network θ̄ (their EMA), gradients, optimizer
 // state and caches. It is the binding's only interface to training and generation. Thread rule:
-// every method runs on one thread (the binding's job thread).
+// every method runs on one thread (the binding's job thread). Only what begin_save() returns may run
+// on another one.
 //
 // Types: with `dtype` float32 there is one copy of θ. With bfloat16 the learner computes with a
 // bf16 copy of float32 masters. θ̄ is always held in float32, with a bf16 copy for inference if
@@ -180,6 +181,12 @@ class Learner {
   // All ranks call save() and the exports; rank 0 writes. A checkpoint does not depend on the
   // number of ranks or on sharding. Pending gradients are summed.
   void save(const std::string& directory);
+  // The same in two steps, so that texts can be generated while the files are written. The returned
+  // function writes them; it may run on any thread, once, and throws as save() does. It reads the
+  // learner's own tensors, so that it needs no memory for copies: until it has returned, call no
+  // method but begin_generation(), advance_generation() and results(). With ranks all files are
+  // written before begin_save() returns, because collecting them is a collective operation.
+  std::function<void()> begin_save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");
   // Writes the model in the learner's dtype, without heads, with an adapter merged.

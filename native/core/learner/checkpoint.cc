@@ -3,11 +3,15 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
@@ -107,66 +111,79 @@ void require_adapter(const std::optional<AdapterOptions>& given, const std::opti
 
 }  // namespace
 
-void Learner::save(const std::string& directory) {
-  guarded([&] {
+void Learner::save(const std::string& directory) { begin_save(directory)(); }
+
+std::function<void()> Learner::begin_save(const std::string& directory) {
+  return guarded([&]() -> std::function<void()> {
     const fs::path root(directory);
+    std::vector<std::function<void()>> files;  // to be written, in this order
     std::exception_ptr failure;
-    // A rank that does not write, or cannot, still takes part in collecting what is written.
-    const auto attempt = [&](const auto& body) {
+    // With ranks every file is written at once, so that one weight set at a time is collected. A
+    // rank that does not write, or cannot, still takes part in collecting.
+    const auto add = [&](std::function<void()> file) {
+      if (!options_.ranks) return files.push_back(std::move(file));
       if (!writes() || failure) return;
       try {
-        body();
+        file();
       } catch (...) {
         failure = std::current_exception();
       }
     };
-    attempt([&] {
-      const std::string config = config_.to_json("float32");
+    const auto add_tensors = [&](const std::string& file, NamedTensors tensors, at::ScalarType dtype) {
+      add([path = root / file, tensors = std::move(tensors), dtype] { write_tensors(path, tensors, dtype); });
+    };
+    const auto add_weights = [&](const char* file, const std::optional<Weights>& weights,
+                                 at::ScalarType dtype = at::kFloat) {
+      if (weights) add_tensors(file, weights->named_views(config_), dtype);  // else another rank writes
+    };
+    add([root, config = config_, base = base_, has_origin = !base_checksum_.empty(), dtype = options_.dtype] {
+      const std::string text = config.to_json("float32");
       // load() would read the whole model and ignore the adapter.
-      NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
-                               fs::exists(root / "model.safetensors.index.json")),
-                   "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
+      NLAC_REQUIRE(!base || !(fs::exists(root / "model.safetensors") ||
+                              fs::exists(root / "model.safetensors.index.json")),
+                   "ERR_VALUE", root.string(), " holds a whole model: save the adapter elsewhere");
       // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
       fs::remove(root / "learner.json");
-      write_file_atomically((root / "config.json").string(), config.data(), config.size());
-      if (base_ && base_checksum_.empty())
-        nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
+      write_file_atomically((root / "config.json").string(), text.data(), text.size());
+      if (base && !has_origin) nlac::export_huggingface(root / kBaseDirectory, config, *base, dtype);
     });
-    const auto write = [&](const char* file, const std::optional<Weights>& weights) {
-      attempt([&] { write_tensors(root / file, weights->named_views(config_)); });
-    };
-    write(base_ ? adapter_file : "model.safetensors", whole_masters());
-    const std::optional<Weights> pending = pending_gradients();
-    nlohmann::json manifest = {{"format", kCheckpointFormat},
-                               {"heads", heads_name(master_.heads())},
-                               {"target", target_.has_value()},
-                               {"reference", reference_.has_value()},
-                               {"targetUpdates", target_updates_},
-                               {"moved", moved_},
-                               {"gradients", writes() && pending && any_nonzero(*pending)},
-                               {"optimizers", nlohmann::json::array()}};
-    if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
-    if (target_) write("target.safetensors", whole_target_masters());
-    if (reference_) {
-      const std::optional<Weights> reference = whole_reference();
-      attempt([&] {
-        write_tensors(root / "reference.safetensors", reference->named_views(config_), options_.dtype);
+    add_weights(base_ ? adapter_file : "model.safetensors", whole_masters());
+    const auto manifest =
+        std::make_shared<nlohmann::json>(nlohmann::json{{"format", kCheckpointFormat},
+                                                        {"heads", heads_name(master_.heads())},
+                                                        {"target", target_.has_value()},
+                                                        {"reference", reference_.has_value()},
+                                                        {"targetUpdates", target_updates_},
+                                                        {"moved", moved_},
+                                                        {"gradients", false},
+                                                        {"optimizers", nlohmann::json::array()}});
+    if (base_) (*manifest)["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
+    if (target_) add_weights("target.safetensors", whole_target_masters());
+    if (reference_) add_weights("reference.safetensors", whole_reference(), options_.dtype);
+    if (const std::optional<Weights> pending = pending_gradients()) {
+      add([path = root / "gradients.safetensors", pending = *pending, config = config_, manifest] {
+        if (!any_nonzero(pending)) return;
+        write_tensors(path, pending.named_views(config));
+        (*manifest)["gradients"] = true;
       });
     }
-    if (manifest["gradients"]) write("gradients.safetensors", pending);
     for (const auto& [name, moments] : moments_) {
       if (moments.steps == 0) continue;
-      auto& optimizers = manifest["optimizers"];
+      auto& optimizers = (*manifest)["optimizers"];
       const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
-      const AdamWMoments whole = whole_moments(moments);
-      attempt([&] { write_tensors(root / file, named_moments(whole)); });
+      add_tensors(file, named_moments(whole_moments(moments)), at::kFloat);
       optimizers.push_back({{"name", name}, {"file", file}, {"steps", moments.steps}});
     }
-    attempt([&] {
-      const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-      write_file_atomically((root / "learner.json").string(), text.data(), text.size());
+    add([path = root / "learner.json", manifest] {
+      const std::string text = manifest->dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      write_file_atomically(path.string(), text.data(), text.size());
     });
     if (failure) std::rethrow_exception(failure);
+    return [files = std::move(files)] {
+      guarded([&] {
+        for (const auto& file : files) file();
+      });
+    };
   });
 }
 

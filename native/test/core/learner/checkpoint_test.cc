@@ -1,4 +1,8 @@
 // Checkpoints of a whole model, and exports.
+#include <chrono>
+#include <future>
+#include <map>
+
 #include "test/core/learner/examples.h"
 
 using namespace learner_test;
@@ -36,6 +40,50 @@ TEST_CASE("a resumed learner continues bit for bit") {
       }
     }
   }
+}
+
+namespace {
+
+std::map<std::string, nlac::test::Bytes> files_of(const Scratch& directory) {
+  std::map<std::string, nlac::test::Bytes> files;
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    files[entry.path().filename().string()] = nlac::test::read_bytes(entry.path().string());
+  return files;
+}
+
+}  // namespace
+
+TEST_CASE("texts are generated while a checkpoint is written") {
+  const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (bool stepped : {false, true}) {
+      CAPTURE(stepped);
+      const auto learner = tiny_learner(options_of(dtype));
+      learner->keep_reference();
+      if (stepped) {
+        learner->token_nll(some_texts(), true);
+        learner->step(quick_step(), "policy", 0.05);
+      }
+      learner->token_nll(some_texts(), true);
+      const auto tokens = [&](WeightSet which) { return learner->generate({request}, which, {})[0].tokens; };
+      const Ids expected = tokens(WeightSet::online);
+      Scratch quiet, meanwhile;
+      learner->save(quiet.path());
+      std::future<void> written = std::async(std::launch::async, learner->begin_save(meanwhile.path()));
+      // Without a step, the first of these allocates θ̄.
+      do {
+        tokens(WeightSet::target);
+        CHECK(tokens(WeightSet::online) == expected);
+      } while (written.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+      written.get();
+      CHECK(files_of(meanwhile) == files_of(quiet));
+      CHECK(files_of(meanwhile).contains("target.safetensors") == stepped);
+    }
+  }
+  const auto learner = tiny_learner();
+  Scratch directory;
+  const auto write = learner->begin_save(directory / "missing");
+  CHECK(code_of(write) == "ERR_IO");
 }
 
 TEST_CASE("a checkpoint holds a target only once there is one") {

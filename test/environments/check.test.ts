@@ -181,8 +181,8 @@ describe("checkEnvironment without a policy", () => {
 
 describe("makeEnvironment", () => {
   it("makes each environment by its name and rejects other names", async () => {
-    for (const name of environmentNames) expect(makeEnvironment(name).name).toBe(name);
-    expect(() => makeEnvironment("toString")).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
-    expect(() => makeEnvironment("math", { turns: 3 })).toThrow(/turns/);
+    for (const name of environmentNames) expect((await makeEnvironment(name)).name).toBe(name);
+    await expect(makeEnvironment("toString")).rejects.toMatchObject({ code: "ERR_CONFIG" });
+    await expect(makeEnvironment("math", { turns: 3 })).rejects.toThrow(/turns/);
   });
 });

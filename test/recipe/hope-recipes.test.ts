@@ -67,8 +67,8 @@ test.each(Object.entries(table))("%s has the numbers of the paper", async (name,
 
 test.each(["guess-my-city", "car-dealer"])("%s is validated on tasks of its own", async (name) => {
   const { environment } = await loadRecipe(`hope/${name}`);
-  const opened = makeEnvironment(environment.name, environment.options);
-  const tested = makeEnvironment(environment.name, { ...environment.options, testSplit: "test" });
+  const opened = await makeEnvironment(environment.name, environment.options);
+  const tested = await makeEnvironment(environment.name, { ...environment.options, testSplit: "test" });
   const tasks = async (one: Environment, split: "train" | "test") => (await one.tasks(split)).map(one.taskId);
   const [train, validation, test] = [
     await tasks(opened, "train"),

@@ -22,7 +22,7 @@ afterEach(() => {
 
 async function splitsOf(name: string) {
   const { environment } = await loadRecipe(name);
-  const opened = makeEnvironment(environment.name, environment.options);
+  const opened = await makeEnvironment(environment.name, environment.options);
   try {
     const [train, test] = await Promise.all([opened.tasks("train"), opened.tasks("test")]);
     return { train: train as MathProblem[], test: test as MathProblem[] };

@@ -10,7 +10,7 @@ test.each(["smollm2", "smollm2-rft", "smollm2-grpo", "twenty-questions"])(
   async (name) => {
     const recipe = await loadRecipe(name);
     expect(recipe.name).toBe(name);
-    const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+    const environment = await makeEnvironment(recipe.environment.name, recipe.environment.options);
     expect((await environment.tasks("train")).length).toBeGreaterThan(100);
     // The recipe in run.json must be the same when it is read.
     expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
@@ -30,7 +30,7 @@ test.each([
   "errands-archer",
 ])("the shipped recipe %s validates and survives run.json", async (name) => {
   const recipe = await loadRecipe(name);
-  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  const environment = await makeEnvironment(recipe.environment.name, recipe.environment.options);
   expect(await environment.tasks("train")).toHaveLength(8);
   expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
 });

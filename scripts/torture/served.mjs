@@ -42,7 +42,10 @@ function planOf(method, episodes, history, finish) {
 
 const newHistory = () => ({ said: [], acknowledged: new Set() });
 
-/** Operations and seconds of a life that is not cut: the second one, which continues a run. */
+/**
+ * Operations and seconds of CPU time of a life that is not cut: the second one, which continues a
+ * run.
+ */
 async function runUncut(directory, library, method) {
   const path = join(directory, `uncut-${method}`);
   const counts = `${path}.counts`;
@@ -56,7 +59,7 @@ async function runUncut(directory, library, method) {
   }
   rmSync(path, { recursive: true });
   const ready = Number(ending.lines.find((line) => line.startsWith("ready ")).slice(6));
-  return { counts: readCounts(counts), ready, seconds: ending.seconds };
+  return { counts: readCounts(counts), ready, cpu: ending.result.cpu };
 }
 
 /** Adds what a life has printed to the history. */
@@ -68,7 +71,7 @@ function remember({ said, acknowledged }, lines) {
   }
 }
 
-async function attack({ path, library, method }, { counts: operations, ready, seconds }, random) {
+async function attack({ path, library, method }, { counts: operations, ready, cpu }, random) {
   const all = Object.values(operations).reduce((sum, count) => sum + count, 0);
   const history = newHistory();
   const counts = { kills: 0, "kills within a file operation": 0, "full disks": 0 };
@@ -87,7 +90,7 @@ async function attack({ path, library, method }, { counts: operations, ready, se
       ? { env: shimmed(library, path, { fault: `write:${nth}:${constants.errno.ENOSPC}:once` }) }
       : isWithin
         ? { env: shimmed(library, path, { kill: 1 + Math.floor(at * all) }) }
-        : { killAfter: 1000 * (at < 0.1 ? 10 * at * ready : ready + ((at - 0.1) / 0.9) * (seconds - ready)) };
+        : { killAtCpu: at < 0.1 ? 10 * at * ready : ready + ((at - 0.1) / 0.9) * (cpu - ready) };
     const ending = await runChild("served.mjs", [path, planOf(method, life * episodesPerLife, history)], how);
     remember(history, ending.lines);
     if (ending.hangs) return end(`it hangs: ${told(ending)}`);

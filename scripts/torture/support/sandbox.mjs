@@ -7,10 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { readRecords } from "../../../dist/files/records.js";
+import { findLibtorch } from "../../../dist/native/libtorch.js";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
-/** A child that takes longer than this, in milliseconds, hangs. */
-const longest = 120_000;
+/** A child that takes longer than this, in milliseconds, hangs. The machine may be busy. */
+const longest = 600_000;
+/** Children are told where libtorch is, because they would start Python to search for it. */
+const libtorch = findLibtorch().found?.torch;
 
 /** Calls `body` with a new directory that is removed afterwards. */
 export async function inDirectory(body) {
@@ -53,14 +56,15 @@ export function shimmed(library, root, { fault, kill, log, counts } = {}) {
 }
 
 /**
- * Runs a script of this folder. `killAfter`: milliseconds until SIGKILL. Resolves to its exit code,
- * signal, output lines, the JSON value of its last line, and its seconds.
+ * Runs a script of this folder. `killAfter`: milliseconds until SIGKILL. `killAtCpu`: seconds of CPU
+ * time at which it is killed, which do not depend on what else the machine does. Resolves to its exit
+ * code, signal, output lines, the JSON value of its last line, and its seconds.
  */
-export function runChild(script, args, { env = {}, killAfter } = {}) {
+export function runChild(script, args, { env = {}, killAfter, killAtCpu } = {}) {
   const began = performance.now();
   return new Promise((resolve) => {
     const child = spawn(process.execPath, [join(here, script), ...args.map(String)], {
-      env: { ...process.env, ...env },
+      env: { ...process.env, ...(libtorch && { NLAC_LIBTORCH: libtorch }), ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
     let hangs = false;
@@ -71,6 +75,9 @@ export function runChild(script, args, { env = {}, killAfter } = {}) {
       }, longest),
     ];
     if (killAfter !== undefined) timers.push(setTimeout(() => child.kill("SIGKILL"), killAfter));
+    const watch =
+      killAtCpu !== undefined &&
+      setInterval(() => cpuSeconds(child.pid) >= killAtCpu && child.kill("SIGKILL"), 2);
     let output = "";
     let errors = "";
     child.stdout.on("data", (data) => {
@@ -81,10 +88,21 @@ export function runChild(script, args, { env = {}, killAfter } = {}) {
     });
     child.on("close", (code, signal) => {
       for (const timer of timers) clearTimeout(timer);
+      clearInterval(watch);
       const lines = output.split("\n").filter((line) => line !== "");
       resolve({ code, signal, hangs, lines, errors, result: lastJson(lines), seconds: secondsSince(began) });
     });
   });
+}
+
+/** CPU time of a process so far, to a hundredth of a second; 0 when it has ended. */
+function cpuSeconds(pid) {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
+    return (Number(fields[11]) + Number(fields[12])) / 100;
+  } catch {
+    return 0;
+  }
 }
 
 function lastJson(lines) {

@@ -8,10 +8,10 @@
 // An episode has one or two turns, a reward and a correction of the first one, and a last reward. The
 // long episode gets some turns in each life, each with a reward. Every reward has a key, so that it
 // counts once, however often it is sent. Prints
-//   ready SECONDS    the server listens, since the process began
+//   ready SECONDS    the server listens; CPU time so far
 //   said JSON        an answer of the long episode
 //   turn NAME KEY, correction NAME, end NAME      an acknowledged request
-//   {"done": true} or {"code", "message"}         at the end
+//   {"done": true, "cpu": SECONDS} or {"code", "message"}         at the end
 // A refused request is sent once more, as after a full disk.
 import { existsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -50,6 +50,11 @@ async function post(path, body, name, key) {
   const answer = await reply.json();
   if (!reply.ok) throw new Refused(answer.error);
   return answer;
+}
+
+function cpuSeconds() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
 }
 
 const twice = (request) => request().catch(request);
@@ -152,7 +157,7 @@ let result = { done: true };
 try {
   const options = method === "sft" ? {} : { corrections: { epochs: 1 } };
   server = await serveAndTrain({ recipe, directory: run, name: "m", port: 0, ...options });
-  print(`ready ${process.uptime()}`);
+  print(`ready ${cpuSeconds()}`);
   const ended = new Set(recorded());
   for (let number = 0; number < episodes; number++) {
     const name = `episode-${number}`;
@@ -173,4 +178,4 @@ try {
   };
 }
 await server?.close(0).catch(() => undefined);
-print(JSON.stringify(result));
+print(JSON.stringify({ ...result, cpu: cpuSeconds() }));

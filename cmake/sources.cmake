@@ -42,6 +42,7 @@ set(nlac_cpu_sources
   native/core/cpu/bf16_kernels.cc
   native/core/cpu/bf16_linear.cc
   native/core/cpu/bf16_products.cc
+  native/core/cpu/delta_chunks.cc
   native/core/cpu/delta_kernels.cc
   native/core/cpu/gemm.cc
   native/core/cpu/kernels.cc

@@ -2,6 +2,7 @@
 # Makes the virtual environment of Python peers that some tests, the fixtures and the benchmarks compare with:
 #   scripts/peers.sh              everything
 #   scripts/peers.sh bench        what `nlac bench --peers` measures
+#   scripts/peers.sh families     the same, and the random models of `nlac bench families` (2.4 GB)
 #   scripts/peers.sh cuda         the same, and what runs on a GPU alone
 #   scripts/peers.sh tensorboard  some packages only
 # It lies in $XDG_CACHE_HOME/nlac/peers, beside a node_modules with the one peer from npm, and is never part of the product.
@@ -12,13 +13,14 @@ fixtures=("transformers>=5,<6" accelerate peft gguf safetensors tokenizers tenso
 bench=(torchrl==0.12.0 tensordict==0.12.0 "cpprb>=11,<12" sumtree liger-kernel trl "transformers>=5,<6" accelerate gguf)
 cuda=(cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
 llama=()
+wanted="${1-all}"
 case "${1-all}" in
   # With the prebuilt library for this processor, and none for GPUs: those are hundreds of megabytes.
-  all | bench) llama=(node-llama-cpp@3.22.1 "@node-llama-cpp/linux-$(node -p process.arch)@3.22.1") ;;
+  all | bench | families) llama=(node-llama-cpp@3.22.1 "@node-llama-cpp/linux-$(node -p process.arch)@3.22.1") ;;
 esac
 case "${1-all}" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
-  bench) set -- "${torch[@]}" "${bench[@]}" ;;
+  bench | families) set -- "${torch[@]}" "${bench[@]}" ;;
   cuda) set -- "${torch[@]}" "${bench[@]}" "${cuda[@]}" ;;
 esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
@@ -28,5 +30,9 @@ esac
 model="$directory/../models/SmolLM2-135M-Instruct"
 if [ "${#llama[@]}" != 0 ] && [ -f "$model.Q4_1.gguf" ] && [ ! -f "$directory/SmolLM2-135M-Instruct.Q8_0.gguf" ]; then
   "$directory/bin/python" "$(dirname "$0")/../bench/peers/quantize.py" "$model.Q4_1.gguf" "$directory/SmolLM2-135M-Instruct.Q8_0.gguf"
+fi
+if [ "$wanted" = families ]; then
+  mkdir -p "$directory/models"
+  "$directory/bin/python" "$(dirname "$0")/../bench/peers/random_models.py" "$directory/models"
 fi
 echo "$directory/bin/python"

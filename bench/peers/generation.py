@@ -21,16 +21,21 @@ def prompts(given):
 
 
 def load_model(job, dtype):
-    """The case's model, from nlac's cache."""
+    """The case's model, from nlac's cache: the default one, or a family's random one."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac" / "models"
-    file = job["parameters"]["file"]
-    if not (cache / file).exists():
-        raise common.Skip(f"{file} is not in the cache")
-    model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=file, dtype=getattr(torch, dtype))
-    return model.to(job["device"])
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac"
+    given = job["parameters"]
+    if "family" in given:
+        folder, options = cache / "peers" / "models" / given["family"], {}
+        source = folder
+    else:
+        folder, options = cache / "models", {"gguf_file": given["file"]}
+        source = folder / given["file"]
+    if not source.exists():
+        raise common.Skip(f"{source.name} is not in the cache")
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **options).to(job["device"])
 
 
 def transformers_in(dtype):

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -28,6 +28,7 @@ import {
 import { statistics } from "../../lib/bench/statistics.ts";
 import type { Case, Figure, Row } from "../../lib/bench/suite.ts";
 import { suites } from "../../lib/bench/suite-list.ts";
+import { families } from "../../lib/bench/suites/families.ts";
 import { renderBar, renderCase } from "../../lib/bench/table.ts";
 
 const row = (role: Row["role"], name: string, resultBytes: number | null = 0): Row => ({
@@ -297,6 +298,14 @@ describe("suites", () => {
         }
       }
     }
+  });
+
+  it("have a random model for every family", () => {
+    const script = readFileSync("bench/peers/random_models.py", "utf8");
+    const written = [...script.matchAll(/^ {4}"(\w+)": dict\(model_type=/gm)].map(([, name]) => name);
+    const cases = families.cases({ device: "cpu", quick: false });
+    expect(written.length).toBeGreaterThan(1);
+    expect(new Set(cases.map(({ parameters }) => parameters.family))).toEqual(new Set(written));
   });
 
   it("reject an `only` that matches no case", async () => {

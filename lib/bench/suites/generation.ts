@@ -9,11 +9,14 @@ import { type PromptParameters, prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 import { cudaCases, prepareCuda } from "./generation-cuda.ts";
 
-type Parameters = PromptParameters & {
-  /** The model's file in the cache, for the other libraries. */
-  file: string;
+export type GenerationParameters = PromptParameters & {
   /** Tokens per sequence. */
   written: number;
+};
+
+type Parameters = GenerationParameters & {
+  /** The model's file in the cache, for the other libraries. */
+  file: string;
 };
 
 const row = { resultBytes: null };
@@ -89,21 +92,28 @@ export const generation: Suite = {
   async prepare(job: Job): Promise<Subject> {
     const { implementation, parameters, device, threads } = job;
     if (implementation === "written") return prepareCuda(job);
-    const given = parameters as Parameters;
     const int8Generation = implementation === "int8";
     const dtype = implementation === "float32" ? "float32" : "bfloat16";
     const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype, int8Generation });
-    const requests = prompts(given, implementation !== "unshared").map((tokens, seed) => ({
-      // Every sequence is generated to its full length.
-      ...{ tokens, seed, maxNewTokens: given.written, temperature: 1, forbidden: learner.info.eosTokenIds },
-    }));
-    // The first sequence packs the matrices.
-    await learner.generate([{ ...requests[0]!, maxNewTokens: 1 }]);
-    return {
-      before: () => learner.dropCaches(),
-      async call() {
-        await learner.generate(requests);
-      },
-    };
+    return generateTexts(learner, parameters as Parameters, implementation !== "unshared");
   },
 };
+
+/** Sequences generated to their full length, from prompts as in prompts.ts. */
+export async function generateTexts(
+  learner: Learner,
+  given: GenerationParameters,
+  sharing = true,
+): Promise<Subject> {
+  const requests = prompts(given, sharing).map((tokens, seed) => ({
+    ...{ tokens, seed, maxNewTokens: given.written, temperature: 1, forbidden: learner.info.eosTokenIds },
+  }));
+  // The first sequence packs the matrices.
+  await learner.generate([{ ...requests[0]!, maxNewTokens: 1 }]);
+  return {
+    before: () => learner.dropCaches(),
+    async call() {
+      await learner.generate(requests);
+    },
+  };
+}

@@ -9,13 +9,16 @@ import { Learner } from "../../learner/learner.ts";
 import { prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 
-type Parameters = {
-  /** The model's file in the cache, for the other libraries. */
-  file: string;
+export type TrainingParameters = {
   texts: number;
   /** Tokens per text; all but the first have a loss. */
   tokens: number;
   learningRate: number;
+};
+
+type Parameters = TrainingParameters & {
+  /** The model's file in the cache, for the other libraries. */
+  file: string;
 };
 
 const dtypes = ["bfloat16", "float32"] as const;
@@ -50,19 +53,23 @@ export const training: Suite = {
   },
 
   async prepare({ implementation, parameters, device, threads }: Job): Promise<Subject> {
-    const { texts, tokens, learningRate } = parameters as Parameters;
     const dtype = dtypes.find((known) => known === implementation)!;
     const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype });
-    const all = prompts({ groups: texts, texts: 1, shared: 0, own: tokens });
-    const scored = all.map((ids) => ({ prompt: ids.slice(0, 1), response: ids.slice(1), weight: 1 / texts }));
-    let loss = 0;
-    return {
-      async call() {
-        const losses = await learner.tokenNll(scored);
-        loss = losses.reduce((all, own) => own.reduce((sum, x) => sum + x, all), 0) / (texts * (tokens - 1));
-        await learner.step({ learningRate });
-      },
-      check: () => loss,
-    };
+    return trainingStep(learner, parameters as Parameters);
   },
 };
+
+/** A step on random texts; its figure is the mean loss. */
+export function trainingStep(learner: Learner, { texts, tokens, learningRate }: TrainingParameters): Subject {
+  const all = prompts({ groups: texts, texts: 1, shared: 0, own: tokens });
+  const scored = all.map((ids) => ({ prompt: ids.slice(0, 1), response: ids.slice(1), weight: 1 / texts }));
+  let loss = 0;
+  return {
+    async call() {
+      const losses = await learner.tokenNll(scored);
+      loss = losses.reduce((all, own) => own.reduce((sum, x) => sum + x, all), 0) / (texts * (tokens - 1));
+      await learner.step({ learningRate });
+    },
+    check: () => loss,
+  };
+}

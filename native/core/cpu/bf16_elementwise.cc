@@ -28,22 +28,27 @@ NLAC_AVX512 float inverse_rms(const In* x, int64_t n, float eps) {
 }
 
 template <typename In>
-NLAC_AVX512 void rms_norm_row(const In* x, int64_t n, const Bits* weight, float eps, Bits* y) {
-  const __m512 scale = _mm512_set1_ps(inverse_rms(x, n, eps));
+NLAC_AVX512 void rms_norm_row(const In* x, int64_t n, const Bits* weight, bool plus_one, float eps, Bits* y) {
+  const __m512 scale = _mm512_set1_ps(inverse_rms(x, n, eps)), one = _mm512_set1_ps(1.0f);
   by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 normed = _mm512_mul_ps(load16(x + i, mask), scale), factor = load16(weight + i, mask);
     store16(y + i, mask,
-            _mm512_mul_ps(rounded(_mm512_mul_ps(load16(x + i, mask), scale)), load16(weight + i, mask)));
+            plus_one ? _mm512_mul_ps(normed, _mm512_add_ps(one, factor))
+                     : _mm512_mul_ps(rounded(normed), factor));
   });
 }
 
 NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bits* residual, int64_t n,
-                                       const Bits* weight, float eps, Bits* grad_x, float* grad_weight) {
+                                       const Bits* weight, bool plus_one, float eps, Bits* grad_x,
+                                       float* grad_weight) {
+  const __m512 shift = _mm512_set1_ps(plus_one ? 1.0f : 0.0f);
   const float factor = inverse_rms(x, n, eps);
   const __m512 scale = _mm512_set1_ps(factor);
   __m512 dot = _mm512_setzero_ps();
   by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
     const __m512 upstream = load16(grad + i, mask), normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-    dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, load16(weight + i, mask)), normalised, dot);
+    const __m512 factor = _mm512_add_ps(shift, load16(weight + i, mask));
+    dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, factor), normalised, dot);
     if (grad_weight)
       _mm512_mask_storeu_ps(
           grad_weight + i, mask,
@@ -52,7 +57,8 @@ NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bi
   const __m512 along = _mm512_set1_ps(_mm512_reduce_add_ps(dot) / static_cast<float>(n));
   by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
     const __m512 normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-    const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), load16(weight + i, mask));
+    const __m512 factor = _mm512_add_ps(shift, load16(weight + i, mask));
+    const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), factor);
     __m512 result = _mm512_mul_ps(_mm512_fnmadd_ps(normalised, along, direct), scale);
     if (residual) result = _mm512_add_ps(result, load16(residual + i, mask));
     store16(grad_x + i, mask, result);
@@ -98,31 +104,33 @@ NLAC_AVX512 void rotate_row(Bits* x, int64_t heads, int64_t half, const float* c
 }
 
 template <typename In>
-void rms_norm_any(const In* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
+void rms_norm_any(const In* x, int64_t rows, int64_t n, const Bits* weight, bool plus_one, float eps,
+                  Bits* y) {
   at::parallel_for(0, rows, rows_at_once(n), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) rms_norm_row(x + r * n, n, weight, eps, y + r * n);
+    for (int64_t r = begin; r < end; ++r) rms_norm_row(x + r * n, n, weight, plus_one, eps, y + r * n);
   });
 }
 
 }  // namespace
 
-void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
-  rms_norm_any(x, rows, n, weight, eps, y);
+void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, bool plus_one, float eps, Bits* y) {
+  rms_norm_any(x, rows, n, weight, plus_one, eps, y);
 }
-void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
-  rms_norm_any(x, rows, n, weight, eps, y);
+void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, bool plus_one, float eps,
+              Bits* y) {
+  rms_norm_any(x, rows, n, weight, plus_one, eps, y);
 }
 
 void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,
-                       const Bits* weight, float eps, Bits* grad_x, float* grad_weight) {
+                       const Bits* weight, bool plus_one, float eps, Bits* grad_x, float* grad_weight) {
   constexpr int64_t block = 64;  // rows whose weight gradients are summed together
   const int64_t blocks = (rows + block - 1) / block;
   std::vector<float> partial(grad_weight ? blocks * n : 0);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)
       for (int64_t r = b * block; r < std::min(rows, (b + 1) * block); ++r)
-        rms_norm_backward_row(grad + r * n, x + r * n, residual ? residual + r * n : nullptr, n, weight, eps,
-                              grad_x + r * n, grad_weight ? partial.data() + b * n : nullptr);
+        rms_norm_backward_row(grad + r * n, x + r * n, residual ? residual + r * n : nullptr, n, weight,
+                              plus_one, eps, grad_x + r * n, grad_weight ? partial.data() + b * n : nullptr);
   });
   if (!grad_weight) return;
   for (int64_t b = 0; b < blocks; ++b)

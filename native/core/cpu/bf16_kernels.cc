@@ -35,10 +35,10 @@ void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const void* 
 void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
 void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,
                      const Bits*, Bits*, float*, float*) {}
-void rms_norm(const Bits*, int64_t, int64_t, const Bits*, float, Bits*) {}
-void rms_norm(const float*, int64_t, int64_t, const Bits*, float, Bits*) {}
-void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, float, Bits*,
-                       float*) {}
+void rms_norm(const Bits*, int64_t, int64_t, const Bits*, bool, float, Bits*) {}
+void rms_norm(const float*, int64_t, int64_t, const Bits*, bool, float, Bits*) {}
+void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, bool, float,
+                       Bits*, float*) {}
 void gated_silu(const Bits*, int64_t, int64_t, Bits*) {}
 void gated_silu_backward(const Bits*, const Bits*, int64_t, int64_t, Bits*) {}
 void rotate(Bits*, int64_t, int64_t, int64_t, int64_t, const float*, const float*, const int64_t*, float) {}

@@ -92,12 +92,12 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
 
 // As in core/model/elementwise.h, on contiguous [rows, n] unless said otherwise. Rounded once, at
 // the end.
-void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
-void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
+void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, bool plus_one, float eps, Bits* y);
+void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, bool plus_one, float eps, Bits* y);
 // grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null:
 // left out).
 void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,
-                       const Bits* weight, float eps, Bits* grad_x, float* grad_weight);
+                       const Bits* weight, bool plus_one, float eps, Bits* grad_x, float* grad_weight);
 // gate_up [rows, 2n] → y [rows, n]
 void gated_silu(const Bits* gate_up, int64_t rows, int64_t n, Bits* y);
 // grad [rows, n], gate_up [rows, 2n] → grad_gate_up [rows, 2n]

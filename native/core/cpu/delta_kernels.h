@@ -1,8 +1,9 @@
-// The arithmetic of a gated delta net by steps, for inference on a CPU: the short convolution, unit
-// vectors, the recurrence and the gated norm; and the gate of attention. Compiled for several
-// instruction sets and chosen at run time. Computes in float32. A token's result depends only on
-// its inputs and the state before it, bit for bit, not on how many tokens a call has. Thread rule:
-// pure functions of their arguments; callers split the work.
+// The arithmetic of a gated delta net on a CPU: the short convolution, unit vectors and the gated
+// norm, forward and backward; the recurrence by steps, for inference; what delta_chunks.h needs
+// beside products; and the gate of attention. Compiled for several instruction sets and chosen at
+// run time. Computes in float32. A token's result depends only on its inputs and the state before
+// it, bit for bit, not on how many tokens a call has. Thread rule: pure functions of their
+// arguments; callers split the work.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,19 @@ struct Convolution {
   int64_t past_stride, weight_stride;
   float* y;
   int64_t y_stride;
+};
+
+// The convolution's gradients: at x (rows at_stride apart), and added to those at the weight
+// [kernel, weight_stride] (null: left out), given those at y. `scratch` [tokens, channels].
+template <typename Number>
+struct ConvolutionBackward {
+  Convolution<Number> forward;  // without y
+  const float* grad;            // [tokens, grad_stride]
+  int64_t grad_stride;
+  Number* at_x;
+  int64_t at_stride;
+  float* at_weight;
+  float* scratch;
 };
 
 // One head's recurrence over `tokens` rows. Strides are between rows.
@@ -53,6 +67,17 @@ struct GatedNorm {
   Number* y;  // [rows, n]
 };
 
+// Its gradients, given that at y: at x, at the gate (strides as the gate's), and added to that at
+// the weight [n] (null: left out).
+template <typename Number>
+struct GatedNormBackward {
+  GatedNorm<Number> forward;  // without y
+  const Number* grad;         // [rows, n]
+  float* at_x;                // [rows, n]
+  Number* at_gate;
+  float* at_weight;
+};
+
 // y = x · sigmoid(gate), [rows, n]; rows of the gate are gate_stride apart.
 template <typename Number>
 using Gate = void(const Number* x, const Number* gate, int64_t gate_stride, int64_t rows, int64_t n,
@@ -63,11 +88,27 @@ struct Kernels {
   void (*convolve_bf16)(const Convolution<Bits>&);
   // x [rows, n], rows `stride` apart ← x · factor / sqrt(|x|² + eps)
   void (*unit)(float* x, int64_t rows, int64_t stride, int64_t n, float eps, float factor);
+  // grad [rows, n], the gradient at unit's result of x → that at x, into at_x. Rows of x and at_x
+  // are `stride` apart.
+  void (*unit_backward)(const float* grad, const float* x, int64_t rows, int64_t stride, int64_t n, float eps,
+                        float factor, float* at_x);
   void (*recur)(const Recurrence&);
   void (*gated_norm)(const GatedNorm<float>&);
   void (*gated_norm_bf16)(const GatedNorm<Bits>&);
   Gate<float>* gate;
   Gate<Bits>* gate_bf16;
+  void (*convolve_backward)(const ConvolutionBackward<float>&);
+  void (*convolve_backward_bf16)(const ConvolutionBackward<Bits>&);
+  void (*gated_norm_backward)(const GatedNormBackward<float>&);
+  void (*gated_norm_backward_bf16)(const GatedNormBackward<Bits>&);
+  // x [n, width] ← the solution of (I + diag(beta) L) x' = x or, if `transposed`, of (I + diag(beta)
+  // L)ᵀ x' = x. L [n, n], rows `stride` apart, is read below its diagonal only.
+  void (*solve)(const float* lower, int64_t stride, const float* beta, bool transposed, int64_t n,
+                int64_t width, float* x);
+  // y [rows, n] = or (with `add`) += factors[row] · x; strides between rows.
+  void (*scale_rows)(const float* x, int64_t x_stride, const float* factors, int64_t rows, int64_t n,
+                     bool add, float* y, int64_t y_stride);
+  float (*dot)(const float* a, const float* b, int64_t n);
 };
 
 // The variants that this processor runs, the fastest first.
@@ -79,6 +120,18 @@ inline void gate(const float* x, const float* gate, int64_t gate_stride, int64_t
 }
 inline void gate(const Bits* x, const Bits* gate, int64_t gate_stride, int64_t rows, int64_t n, Bits* y) {
   kernels().gate_bf16(x, gate, gate_stride, rows, n, y);
+}
+inline void convolve(const Convolution<float>& work) { kernels().convolve(work); }
+inline void convolve(const Convolution<Bits>& work) { kernels().convolve_bf16(work); }
+inline void convolve_backward(const ConvolutionBackward<float>& work) { kernels().convolve_backward(work); }
+inline void convolve_backward(const ConvolutionBackward<Bits>& work) {
+  kernels().convolve_backward_bf16(work);
+}
+inline void gated_norm(const GatedNorm<float>& work) { kernels().gated_norm(work); }
+inline void gated_norm(const GatedNorm<Bits>& work) { kernels().gated_norm_bf16(work); }
+inline void gated_norm_backward(const GatedNormBackward<float>& work) { kernels().gated_norm_backward(work); }
+inline void gated_norm_backward(const GatedNormBackward<Bits>& work) {
+  kernels().gated_norm_backward_bf16(work);
 }
 
 }  // namespace nlac::delta_kernels

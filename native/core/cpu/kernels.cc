@@ -10,6 +10,7 @@
 
 #include "core/cpu/bf16_kernels.h"
 #include "core/cpu/gemm.h"
+#include "core/cpu/panels.h"
 #include "core/cpu/shares.h"
 #include "core/cpu/variants.h"
 
@@ -70,13 +71,7 @@ bool by_pairs_of_heads(int64_t head_dim) {
   return by_pairs<Number>() && head_dim % 64 == 0;
 }
 
-int64_t panels(int64_t columns) { return parts(columns, panel_columns); }
 int64_t groups(int64_t in) { return parts(in, int8_group); }
-
-template <typename T>
-std::unique_ptr<T[]> scratch(int64_t count) {
-  return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
-}
 
 // Numbers in float32: themselves, or widened into `room`.
 const float* in_float(const float* x, int64_t, int64_t, std::unique_ptr<float[]>&) { return x; }
@@ -192,23 +187,25 @@ void packed_linear(const Number* x, int64_t rows, const Packed* packed, const fl
 }
 
 template <typename In, typename Number>
-void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y) {
+void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, bool plus_one, float eps,
+              Number* y) {
   if constexpr (std::is_same_v<Number, Bits>)
-    if (by_pairs<Number>()) return bf16::rms_norm(x, rows, n, weight, eps, y);
+    if (by_pairs<Number>()) return bf16::rms_norm(x, rows, n, weight, plus_one, eps, y);
   at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
     if constexpr (std::is_same_v<In, Number>)
-      kernels_of<Number>().rms_norm(x + begin * n, end - begin, n, weight, eps, y + begin * n);
+      kernels_of<Number>().rms_norm(x + begin * n, end - begin, n, weight, plus_one, eps, y + begin * n);
     else
-      kernels_of<Number>().rms_norm_of_f32(x + begin * n, end - begin, n, weight, eps, y + begin * n);
+      kernels_of<Number>().rms_norm_of_f32(x + begin * n, end - begin, n, weight, plus_one, eps,
+                                           y + begin * n);
   });
 }
 
 template <typename Number>
 void rms_norm_backward(const Number* grad, const Number* x, const Number* residual, int64_t rows, int64_t n,
-                       const Number* weight, float eps, Number* grad_x, float* grad_weight) {
+                       const Number* weight, bool plus_one, float eps, Number* grad_x, float* grad_weight) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>())
-      return bf16::rms_norm_backward(grad, x, residual, rows, n, weight, eps, grad_x, grad_weight);
+      return bf16::rms_norm_backward(grad, x, residual, rows, n, weight, plus_one, eps, grad_x, grad_weight);
   constexpr int64_t block =
       64;  // rows whose weight gradients are summed together, whichever thread computes them
   const int64_t blocks = parts(rows, block);
@@ -217,8 +214,8 @@ void rms_norm_backward(const Number* grad, const Number* x, const Number* residu
     for (int64_t b = begin; b < end; ++b) {
       const int64_t at = b * block * n;
       kernels_of<Number>().rms_norm_backward(grad + at, x + at, residual ? residual + at : nullptr,
-                                             std::min(block, rows - b * block), n, weight, eps, grad_x + at,
-                                             grad_weight ? partial.data() + b * n : nullptr);
+                                             std::min(block, rows - b * block), n, weight, plus_one, eps,
+                                             grad_x + at, grad_weight ? partial.data() + b * n : nullptr);
     }
   });
   if (!grad_weight) return;
@@ -283,40 +280,6 @@ constexpr int64_t query_block = 48;  // queries whose scores exist at a time
 
 float scale_of(const Head& head) {
   return head.scale > 0 ? head.scale : 1.0f / __builtin_sqrtf(static_cast<float>(head.head_dim));
-}
-
-// A factor's panels of 64 columns, packed whole.
-class Panels {
- public:
-  Panels(const Factor& factor, int64_t depth, int64_t columns)
-      : depth_(depth), columns_(columns), numbers_(scratch<float>(panels(columns) * panel_columns * depth)) {
-    for (int64_t c = 0; c < columns; c += panel_columns)
-      best_gemm().pack(factor.from(0, c), depth, std::min(panel_columns, columns - c),
-                       numbers_.get() + c * depth);
-  }
-  // to [rows, columns] = or += left [rows, depth] · the panels' first rows and columns.
-  void multiply(const Rows& left, int64_t rows, int64_t depth, int64_t columns, float* to, int64_t stride,
-                bool add) const {
-    for (int64_t c = 0; c < columns; c += panel_columns)
-      best_gemm().multiply(left, rows, depth, numbers_.get() + c * depth_, depth_,
-                           std::min(panel_columns, columns - c), to + c, stride, add);
-  }
-
- private:
-  int64_t depth_, columns_;
-  std::unique_ptr<float[]> numbers_;
-};
-
-Factor rows_factor(const float* data, int64_t step) { return {data, Element::f32, step, 1}; }
-Factor rows_factor(const Bits* data, int64_t step) { return {data, Element::bf16, step, 1}; }
-
-// Left factors: rows as they lie, and the transpose of [depth, rows] numbers, made strips in
-// `room`.
-Rows left_of(const float* data, int64_t step) { return {data, best_gemm().tall * step, step, 1}; }
-Rows turned(const float* data, int64_t step, int64_t rows, int64_t depth, float* room) {
-  const int64_t tall = best_gemm().tall;
-  best_gemm().strips({data, Element::f32, 1, step}, rows, depth, 0, parts(rows, tall), room);
-  return {room, depth * tall, 1, tall};
 }
 
 }  // namespace
@@ -445,9 +408,9 @@ void attend_blocks(const BlockHead& whole, int64_t first, int64_t count, const N
                               int64_t, Number*, int64_t, bool);                                            \
   template void packed_linear(const Number*, int64_t, const int8_t*, const float*, const Number*, int64_t, \
                               int64_t, Number*, int64_t, bool);                                            \
-  template void rms_norm(const Number*, int64_t, int64_t, const Number*, float, Number*);                  \
+  template void rms_norm(const Number*, int64_t, int64_t, const Number*, bool, float, Number*);            \
   template void rms_norm_backward(const Number*, const Number*, const Number*, int64_t, int64_t,           \
-                                  const Number*, float, Number*, float*);                                  \
+                                  const Number*, bool, float, Number*, float*);                            \
   template void gated_silu(const Number*, int64_t, int64_t, Number*);                                      \
   template void gated_silu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
   template void gated_gelu(const Number*, int64_t, int64_t, Number*);                                      \
@@ -468,6 +431,6 @@ template void packed_linear(const Bits*, int64_t, const Bits*, const float*, con
                             float*, int64_t, bool);
 template void packed_linear(const Bits*, int64_t, const int8_t*, const float*, const Bits*, int64_t, int64_t,
                             float*, int64_t, bool);
-template void rms_norm(const float*, int64_t, int64_t, const Bits*, float, Bits*);
+template void rms_norm(const float*, int64_t, int64_t, const Bits*, bool, float, Bits*);
 
 }  // namespace nlac::cpu

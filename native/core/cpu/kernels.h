@@ -41,12 +41,13 @@ void packed_linear(const Number* x, int64_t rows, const Packed* packed, const fl
 // As in core/model/elementwise.h, on contiguous [rows, n] unless said otherwise. `In` is
 // Number or float.
 template <typename In, typename Number>
-void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
+void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, bool plus_one, float eps,
+              Number* y);
 // grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null:
 // left out).
 template <typename Number>
 void rms_norm_backward(const Number* grad, const Number* x, const Number* residual, int64_t rows, int64_t n,
-                       const Number* weight, float eps, Number* grad_x, float* grad_weight);
+                       const Number* weight, bool plus_one, float eps, Number* grad_x, float* grad_weight);
 // gate_up [rows, 2n] → y [rows, n]
 template <typename Number>
 void gated_silu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
@@ -127,11 +128,13 @@ struct BlockAttention {
 // Each on the calling thread.
 template <typename Number>
 struct NumberKernels {
-  void (*rms_norm)(const Number* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
-  void (*rms_norm_of_f32)(const float* x, int64_t rows, int64_t n, const Number* weight, float eps,
-                          Number* y);
+  void (*rms_norm)(const Number* x, int64_t rows, int64_t n, const Number* weight, bool plus_one, float eps,
+                   Number* y);
+  void (*rms_norm_of_f32)(const float* x, int64_t rows, int64_t n, const Number* weight, bool plus_one,
+                          float eps, Number* y);
   void (*rms_norm_backward)(const Number* grad, const Number* x, const Number* residual, int64_t rows,
-                            int64_t n, const Number* weight, float eps, Number* grad_x, float* grad_weight);
+                            int64_t n, const Number* weight, bool plus_one, float eps, Number* grad_x,
+                            float* grad_weight);
   void (*gated_silu)(const Number* gate_up, int64_t rows, int64_t n, Number* y);
   void (*gated_silu_backward)(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                               Number* grad_gate_up);

@@ -103,13 +103,19 @@ void norm_and_rotate(const AttentionWeights& weights, const ModelConfig& config,
     const Split raw = split_product(tape.raw_qkv, sizes);
     tape.qkv = at::empty({tape.raw_qkv.size(0), sizes.qkv()}, tape.raw_qkv.options());
     const Split normed = split_qkv(tape.qkv, sizes);
-    const auto norm = [&](const at::Tensor& from, at::Tensor to, const at::Tensor& weight) {
-      to.copy_(rms_norm(normed_rows(from, config), weight, config).reshape(to.sizes()));
+    const auto norm = [&](const at::Tensor& from, const at::Tensor& to, const at::Tensor& weight) {
+      if (config.whole_qk_norm)
+        rms_norm_heads(from.flatten(1).unsqueeze(1), weight, config, to.flatten(1).unsqueeze(1));
+      else
+        rms_norm_heads(from, weight, config, to);
     };
     norm(raw.q, normed.q, weights.q_norm);
     if (sizes.own_keys) {
       norm(raw.k, normed.k, weights.k_norm);
-      normed.v.copy_(config.value_norm ? rms_norm(raw.v, ones_for(raw.v), config) : raw.v);
+      if (config.value_norm)
+        rms_norm_heads(raw.v, ones_for(raw.v), config, normed.v);
+      else
+        at::Tensor(normed.v).copy_(raw.v);
     }
   }
   rotate_qkv(tape.qkv, config, kind, ropes, positions, false);

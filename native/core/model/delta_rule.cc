@@ -1,7 +1,11 @@
 #include "core/model/delta_rule.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 namespace nlac {
 namespace {
@@ -71,10 +75,101 @@ at::Tensor turned(const at::Tensor& x) { return x.transpose(-2, -1); }
 at::Tensor row_sums(const at::Tensor& x) { return x.sum(-1, true); }
 at::Tensor column_sums(const at::Tensor& x) { return x.sum(-2).unsqueeze(-1); }
 
+// --- by the kernel, on a CPU in float32 ----------------------------------------------------------
+
+bool by_kernel(const DeltaInputs& inputs) {
+  return inputs.v.is_cpu() && inputs.v.scalar_type() == at::kFloat;
+}
+
+// With adjacent numbers of a token's head.
+DeltaInputs in_rows(const DeltaInputs& x) {
+  const auto rows = [](const at::Tensor& t) { return t.stride(-1) == 1 ? t : t.contiguous(); };
+  return {rows(x.q), rows(x.k), rows(x.v), x.decay, x.beta};
+}
+
+template <typename Number>
+Number* data_of(const at::Tensor& x) {
+  if constexpr (std::is_const_v<Number>)
+    return x.const_data_ptr<float>();
+  else
+    return x.data_ptr<float>();
+}
+
+// A head's rows from token `start` on.
+template <typename Number>
+cpu::DeltaHead<Number> head_of(const DeltaInputs& x, int64_t start, int64_t head) {
+  const int64_t group = x.v.size(1) / x.k.size(1);
+  const auto rows = [&](const at::Tensor& t, int64_t h) {
+    return cpu::DeltaRows<Number>{data_of<Number>(t) + start * t.stride(0) + h * t.stride(1), t.stride(0)};
+  };
+  return {rows(x.q, head / group), rows(x.k, head / group), rows(x.v, head), rows(x.decay, head),
+          rows(x.beta, head)};
+}
+
+std::vector<int64_t> starts_of(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> starts;
+  int64_t start = 0;
+  for (const int64_t length : lengths) starts.push_back(std::exchange(start, start + length));
+  return starts;
+}
+
+DeltaResult delta_rule_by_kernel(const DeltaInputs& given, const std::vector<int64_t>& lengths,
+                                 const at::Tensor& initial) {
+  const DeltaInputs inputs = in_rows(given);
+  const int64_t heads = inputs.v.size(1), key_dim = inputs.k.size(2), value_dim = inputs.v.size(2);
+  DeltaResult result;
+  result.output = at::empty(inputs.v.sizes(), inputs.v.options());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const at::Tensor states =
+        at::empty({chunk_count(lengths[i]) + 1, heads, key_dim, value_dim}, inputs.v.options());
+    if (initial.defined())
+      states[0].copy_(initial[static_cast<int64_t>(i)]);
+    else
+      states[0].zero_();
+    result.states.push_back(states);
+  }
+  const std::vector<int64_t> starts = starts_of(lengths);
+  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto s = static_cast<size_t>(i / heads);
+      const int64_t h = i % heads;
+      const at::Tensor &states = result.states[s], &output = result.output;
+      cpu::delta_chunks(
+          {lengths[s], key_dim, value_dim}, head_of<const float>(inputs, starts[s], h),
+          states.data_ptr<float>() + h * states.stride(1), states.stride(0),
+          {output.data_ptr<float>() + starts[s] * output.stride(0) + h * value_dim, output.stride(0)});
+    }
+  });
+  return result;
+}
+
+void delta_rule_backward_by_kernel(const at::Tensor& given_grad, const DeltaInputs& given,
+                                   const std::vector<int64_t>& lengths, const std::vector<at::Tensor>& states,
+                                   const DeltaInputs& into) {
+  const DeltaInputs inputs = in_rows(given);
+  const at::Tensor grad = given_grad.contiguous();
+  const int64_t heads = inputs.v.size(1), key_heads = inputs.k.size(1), group = heads / key_heads,
+                key_dim = inputs.k.size(2), value_dim = inputs.v.size(2);
+  const std::vector<int64_t> starts = starts_of(lengths);
+  // The heads of a group add up to the gradients of their keys, one after another.
+  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * key_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto s = static_cast<size_t>(i / key_heads);
+      for (int64_t h = i % key_heads * group; h < (i % key_heads + 1) * group; ++h)
+        cpu::delta_chunks_backward(
+            {lengths[s], key_dim, value_dim}, head_of<const float>(inputs, starts[s], h),
+            states[s].const_data_ptr<float>() + h * states[s].stride(1), states[s].stride(0),
+            {grad.const_data_ptr<float>() + starts[s] * grad.stride(0) + h * value_dim, grad.stride(0)},
+            head_of<float>(into, starts[s], h), h % group > 0);
+    }
+  });
+}
+
 }  // namespace
 
 DeltaResult delta_rule(const DeltaInputs& inputs, const std::vector<int64_t>& lengths,
                        const at::Tensor& initial) {
+  if (by_kernel(inputs)) return delta_rule_by_kernel(inputs, lengths, initial);
   DeltaResult result;
   result.output = at::empty(inputs.v.sizes(), inputs.v.options());
   const int64_t heads = inputs.v.size(1), key_dim = inputs.k.size(2), value_dim = inputs.v.size(2);
@@ -109,6 +204,10 @@ DeltaInputs delta_rule_backward(const at::Tensor& grad, const DeltaInputs& input
                                 const std::vector<int64_t>& lengths, const std::vector<at::Tensor>& states) {
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
   DeltaInputs result{like(inputs.q), like(inputs.k), like(inputs.v), like(inputs.decay), like(inputs.beta)};
+  if (by_kernel(inputs)) {
+    delta_rule_backward_by_kernel(grad, inputs, lengths, states, result);
+    return result;
+  }
   int64_t start = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const Layout layout(start, lengths[i]);

@@ -3,8 +3,8 @@
 //   S_t = e^{g_t} (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ,  o_t = S_tᵀ q_t
 // Within a chunk the tokens' changes of S are the solution of a triangular system (the WY
 // representation, "Parallelizing Linear Transformers with the Delta Rule", section 3.2), so that
-// all work is products of matrices. Computes in the inputs' type, float32 or float64. Memory is
-// linear in the length. No autograd. Thread rule: the learner's thread.
+// all work is products of matrices. Computes in the inputs' type, float32 (on a CPU by
+// cpu/delta_chunks.h) or float64. Memory is linear in the length. No autograd. Thread rule: the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,7 +12,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/cpu/delta_chunks.h"
+
 namespace nlac {
+
+using cpu::kDeltaChunk;
 
 // Rows of packed sequences. A key head serves heads / key_heads neighbouring heads. Any strides.
 struct DeltaInputs {
@@ -26,8 +30,6 @@ struct DeltaResult {
   // Per sequence: S before each chunk and after the last, [chunks + 1, heads, key_dim, value_dim].
   std::vector<at::Tensor> states;
 };
-
-constexpr int64_t kDeltaChunk = 64;  // tokens
 
 // `lengths` sum to `tokens`; each is at least 1. `initial`, if any, is S before each sequence,
 // [sequences, heads, key_dim, value_dim].

@@ -20,12 +20,11 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps) {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
   const double eps = norm.eps;
-  if (norm.plus_one) return rms_norm(x.to(wide(x)), weight.to(wide(x)) + 1, eps).to(weight.scalar_type());
   if (cpu::takes(weight) && (x.scalar_type() == at::kFloat || x.scalar_type() == weight.scalar_type())) {
     const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), weight.options());
     cpu::with_number(weight, [&]<typename Number>(Number) {
       const auto run = [&](const auto* values) {
-        cpu::rms_norm(values, x.numel() / x.size(-1), x.size(-1), cpu::numbers<Number>(weight),
+        cpu::rms_norm(values, x.numel() / x.size(-1), x.size(-1), cpu::numbers<Number>(weight), norm.plus_one,
                       static_cast<float>(eps), cpu::mutable_numbers<Number>(result));
       };
       if (x.scalar_type() == at::kFloat)
@@ -36,18 +35,33 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& n
     return result;
   }
   const at::Tensor values = x.to(wide(x));
-  return (values * inverse_rms(values, eps)).to(weight.scalar_type()) * weight;
+  const at::Tensor normalised = values * inverse_rms(values, eps);
+  if (norm.plus_one) return (normalised * (weight.to(wide(x)) + 1)).to(weight.scalar_type());
+  return normalised.to(weight.scalar_type()) * weight;
+}
+
+void rms_norm_heads(const at::Tensor& x, const at::Tensor& weight, const Norm& norm, at::Tensor y) {
+  if (!cpu::takes(weight) || x.scalar_type() != weight.scalar_type()) {
+    y.copy_(rms_norm(x, weight, norm));
+    return;
+  }
+  const int64_t heads = x.size(1), n = x.size(2);
+  const bool adjacent = heads == 1 || (x.stride(1) == n && y.stride(1) == n);
+  const int64_t together = adjacent ? heads : 1;
+  cpu::with_number(weight, [&]<typename Number>(Number) {
+    at::parallel_for(0, x.size(0), cpu::row_grain(heads * n), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t)
+        for (int64_t h = 0; h < heads; h += together)
+          cpu::rms_norm(cpu::numbers<Number>(x) + t * x.stride(0) + h * x.stride(1), together, n,
+                        cpu::numbers<Number>(weight), norm.plus_one, static_cast<float>(norm.eps),
+                        cpu::mutable_numbers<Number>(y) + t * y.stride(0) + h * y.stride(1));
+    });
+  });
 }
 
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                              const Norm& norm, at::Tensor grad_weight, const at::Tensor& residual) {
   const double eps = norm.eps;
-  if (norm.plus_one) {
-    const auto type = wide(x);
-    const at::Tensor added = residual.defined() ? residual.to(type) : residual;
-    return rms_norm_backward(grad.to(type), x.to(type), weight.to(type) + 1, eps, grad_weight, added)
-        .to(x.scalar_type());
-  }
   if (cpu::takes(x)) {
     const at::Tensor upstream = grad.contiguous(), rows = x.contiguous();
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
@@ -55,7 +69,7 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
     cpu::with_number(x, [&]<typename Number>(Number) {
       cpu::rms_norm_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(rows),
                              cpu::numbers<Number>(added), x.numel() / x.size(-1), x.size(-1),
-                             cpu::numbers<Number>(weight), static_cast<float>(eps),
+                             cpu::numbers<Number>(weight), norm.plus_one, static_cast<float>(eps),
                              cpu::mutable_numbers<Number>(result),
                              grad_weight.defined() ? grad_weight.data_ptr<float>() : nullptr);
     });
@@ -65,7 +79,9 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
   const at::Tensor scale = inverse_rms(values, eps);
   const at::Tensor normalised = values * scale;
   if (grad_weight.defined()) grad_weight.add_((upstream * normalised).reshape({-1, x.size(-1)}).sum(0));
-  const at::Tensor direct = upstream * weight.to(wide(x));
+  at::Tensor factor = weight.to(wide(x));
+  if (norm.plus_one) factor = factor + 1;
+  const at::Tensor direct = upstream * factor;
   const at::Tensor along = (direct * normalised).mean(-1, true);
   at::Tensor result = (direct - normalised * along) * scale;
   if (residual.defined()) result.add_(residual);

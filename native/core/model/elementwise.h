@@ -22,6 +22,9 @@ struct Norm {
 // plus_one it is rounded after the product, as there.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& norm);
 
+// The same into y, of weight's type. x and y [tokens, heads, n] may have strided tokens and heads.
+void rms_norm_heads(const at::Tensor& x, const at::Tensor& weight, const Norm& norm, at::Tensor y);
+
 // Returns the gradient at x, plus `residual` of x's shape (undefined: none). Adds to `grad_weight`
 // [n] (f32 or f64; undefined: omitted).
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,

@@ -60,19 +60,28 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       const auto make = [&](double scale) { return (at::randn({rows, n}) * scale).to(type); };
       const at::Tensor x = make(3), weight = at::randn({n}).to(type), grad = make(1), residual = make(1);
       const at::Tensor normed = at::empty_like(x), back = at::empty_like(x), sum = at::ones({n});
-      kernels.rms_norm(data<Number>(x), rows, n, data<Number>(weight), 1e-5f, data<Number>(normed));
-      CHECK(relative(normed, rms_norm(wide(x), wide(weight), 1e-5)) < 2 * allowed);
       const at::Tensor stream = at::randn({rows, n}) * 3;
-      kernels.rms_norm_of_f32(data<float>(stream), rows, n, data<Number>(weight), 1e-5f,
-                              data<Number>(normed));
-      CHECK(relative(normed, rms_norm(wide(stream), wide(weight), 1e-5)) < 2 * allowed);
-      at::Tensor exact_sum = at::ones({n}, at::kDouble);
-      const at::Tensor exact =
-          rms_norm_backward(wide(grad), wide(x), wide(weight), 1e-5, exact_sum, wide(residual));
-      kernels.rms_norm_backward(data<Number>(grad), data<Number>(x), data<Number>(residual), rows, n,
-                                data<Number>(weight), 1e-5f, data<Number>(back), data<float>(sum));
-      CHECK(relative(back, exact) < 2 * allowed);  // of one number, a difference of two that are nearly equal
-      CHECK(relative(sum, exact_sum) < 1e-6);
+      for (const bool plus_one : {false, true}) {
+        CAPTURE(plus_one);
+        Norm norm(1e-5);
+        norm.plus_one = plus_one;
+        kernels.rms_norm(data<Number>(x), rows, n, data<Number>(weight), plus_one, 1e-5f,
+                         data<Number>(normed));
+        CHECK(relative(normed, rms_norm(wide(x), wide(weight), norm)) < 2 * allowed);
+        kernels.rms_norm_of_f32(data<float>(stream), rows, n, data<Number>(weight), plus_one, 1e-5f,
+                                data<Number>(normed));
+        CHECK(relative(normed, rms_norm(wide(stream), wide(weight), norm)) < 2 * allowed);
+        sum.fill_(1);
+        at::Tensor exact_sum = at::ones({n}, at::kDouble);
+        const at::Tensor exact =
+            rms_norm_backward(wide(grad), wide(x), wide(weight), norm, exact_sum, wide(residual));
+        kernels.rms_norm_backward(data<Number>(grad), data<Number>(x), data<Number>(residual), rows, n,
+                                  data<Number>(weight), plus_one, 1e-5f, data<Number>(back),
+                                  data<float>(sum));
+        CHECK(relative(back, exact) <
+              2 * allowed);  // of one number, a difference of two that are nearly equal
+        CHECK(relative(sum, exact_sum) < 1e-6);
+      }
 
       const at::Tensor gate_up = (at::randn({rows, 2 * n}) * 8).to(type), gated = at::empty_like(x),
                        at_gates = at::empty_like(gate_up);

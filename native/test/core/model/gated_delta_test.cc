@@ -2,6 +2,7 @@
 // scripts/fixtures/gated_delta.py), chunks against steps, and the promise of steps about bits.
 #include "core/model/gated_delta.h"
 
+#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -135,6 +136,69 @@ TEST_CASE("chunks equal steps to rounding") {
       CHECK(relative_difference(state.recurrent, chunks.rule.states[0][4]) < std::min(allowed, 2e-6));
     }
   }
+}
+
+TEST_CASE("a net's kernels equal float64, forward and backward") {
+  const std::vector<int64_t> lengths{130, 1, 2, 64, 3};
+  for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 2e-5}, std::pair{at::kBFloat16, 4e-3}}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const Random net(200, dtype);
+    const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
+    const GatedDeltaWeights &weights = net.weights,
+                            exact_weights{wide(weights.convolution), wide(weights.decay_log),
+                                          wide(weights.decay_bias), wide(weights.norm)};
+    const auto zeros = [&](at::ScalarType type) {
+      const auto of = [&](const at::Tensor& x) { return at::zeros(x.sizes(), type); };
+      return GatedDeltaWeights{of(weights.convolution), of(weights.decay_log), of(weights.decay_bias),
+                               of(weights.norm)};
+    };
+    const GatedDelta forward = gated_delta(net.shape, weights, net.projected, lengths);
+    const GatedDelta exact = gated_delta(net.shape, exact_weights, wide(net.projected), lengths);
+    CHECK(relative_difference(forward.output, exact.output) < allowed);
+
+    const at::Tensor grad = at::randn(forward.output.sizes()).to(dtype);
+    const GatedDeltaWeights into = zeros(at::kFloat), exact_into = zeros(at::kDouble);
+    const at::Tensor back =
+        gated_delta_backward(grad, net.shape, weights, net.projected, lengths, forward.rule, into);
+    const at::Tensor exact_back = gated_delta_backward(wide(grad), net.shape, exact_weights,
+                                                       wide(net.projected), lengths, exact.rule, exact_into);
+    // The parts of a token's row by themselves, because their gradients differ in size.
+    const int64_t channels = net.shape.channels(), values = net.shape.values(), heads = net.shape.heads;
+    int64_t start = 0;
+    for (const int64_t width : {channels, values, heads, heads}) {
+      CAPTURE(start);
+      CHECK(relative_difference(back.narrow(1, start, width), exact_back.narrow(1, start, width)) < allowed);
+      start += width;
+    }
+    CHECK(relative_difference(into.convolution, exact_into.convolution) < allowed);
+    CHECK(relative_difference(into.decay_log, exact_into.decay_log) < allowed);
+    CHECK(relative_difference(into.decay_bias, exact_into.decay_bias) < allowed);
+    CHECK(relative_difference(into.norm, exact_into.norm) < allowed);
+  }
+}
+
+TEST_CASE("a net's results do not depend on the number of threads, to the last bit") {
+  const std::vector<int64_t> lengths{700, 1, 250};
+  const int threads = at::get_num_threads();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const Random net(951, dtype);
+    const at::Tensor grad = at::randn({951, net.shape.values()}).to(dtype);
+    const auto results = [&](int count) {
+      at::set_num_threads(count);
+      const auto zeros = [](const at::Tensor& x) { return at::zeros(x.sizes(), at::kFloat); };
+      const GatedDeltaWeights& weights = net.weights;
+      const GatedDeltaWeights into{zeros(weights.convolution), zeros(weights.decay_log),
+                                   zeros(weights.decay_bias), zeros(weights.norm)};
+      const GatedDelta forward = gated_delta(net.shape, weights, net.projected, lengths);
+      const at::Tensor back =
+          gated_delta_backward(grad, net.shape, weights, net.projected, lengths, forward.rule, into);
+      return std::vector{forward.output, back, into.convolution, into.decay_log, into.decay_bias, into.norm};
+    };
+    const std::vector<at::Tensor> one = results(1), three = results(3);
+    for (size_t i = 0; i < one.size(); ++i) CHECK(at::equal(one[i], three[i]));
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("a large decay within a chunk costs no precision") {

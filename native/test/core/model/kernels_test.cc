@@ -72,15 +72,28 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
     const at::Tensor x = random({rows, n}, 3), weight = random({n}), grad = random({rows, n}),
                      more = random({rows, n});
     const auto d = [](const at::Tensor& t) { return t.to(at::kDouble); };
-    CHECK(half_steps(rms_norm(x, weight, 1e-5), rms_norm(d(x), d(weight), 1e-5), 1e-3) < 2.2);
-    const at::Tensor stream = at::randn({rows, n}) * 3, normed = rms_norm(stream, weight, 1e-5);
-    CHECK((normed.scalar_type() == at::kBFloat16));
-    CHECK(half_steps(normed, rms_norm(d(stream), d(weight), 1e-5), 1e-3) < 2.2);
-    at::Tensor sum = at::ones({n}), exact_sum = at::ones({n}, at::kDouble);
-    const at::Tensor back = rms_norm_backward(grad, x, weight, 1e-5, sum, more);
-    const at::Tensor exact = rms_norm_backward(d(grad), d(x), d(weight), 1e-5, exact_sum, d(more));
-    CHECK(half_steps(back, exact, 1e-2) < 1.1);
-    CHECK(relative(sum, exact_sum) < 1e-6);
+    const at::Tensor stream = at::randn({rows, n}) * 3;
+    for (const bool plus_one : {false, true}) {
+      CAPTURE(plus_one);
+      Norm norm(1e-5);
+      norm.plus_one = plus_one;
+      // With plus_one the product is rounded once.
+      const double allowed = plus_one ? 1.1 : 2.2;
+      CHECK(half_steps(rms_norm(x, weight, norm), rms_norm(d(x), d(weight), norm), 1e-3) < allowed);
+      const at::Tensor normed = rms_norm(stream, weight, norm);
+      CHECK((normed.scalar_type() == at::kBFloat16));
+      CHECK(half_steps(normed, rms_norm(d(stream), d(weight), norm), 1e-3) < allowed);
+      at::Tensor sum = at::ones({n}), exact_sum = at::ones({n}, at::kDouble);
+      const at::Tensor back = rms_norm_backward(grad, x, weight, norm, sum, more);
+      const at::Tensor exact = rms_norm_backward(d(grad), d(x), d(weight), norm, exact_sum, d(more));
+      CHECK(half_steps(back, exact, 1e-2) < 1.1);
+      CHECK(relative(sum, exact_sum) < 1e-6);
+      // Heads that lie apart, written to others that lie apart: the same bits.
+      const at::Tensor product = random({rows, 2, 2, n}), apart = at::empty({rows, 3, n}, at::kBFloat16);
+      const at::Tensor heads = product.select(2, 1), to = apart.narrow(1, 0, 2);
+      rms_norm_heads(heads, weight, norm, to);
+      CHECK(at::equal(to, rms_norm(heads, weight, norm)));
+    }
 
     const at::Tensor gate_up = random({rows, 2 * n}, 4);
     CHECK(half_steps(gated_silu(gate_up), gated_silu(d(gate_up)), 1e-3) < 1.1);

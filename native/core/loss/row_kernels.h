@@ -34,6 +34,9 @@ struct Kernels {
   double (*divergence)(float* student, float* teacher, int64_t vocab, const Softmax& student_softmax,
                        const Softmax& teacher_softmax, float inverse_temperature,
                        const Divergence& divergence, float scale, const GradientRow& to);
+  // logits ← cap · tanh(logits / cap); `slopes` (null: left out) ← the derivatives. Each depends on its
+  // own logit only, to the last bit.
+  void (*cap)(float* logits, int64_t vocab, float cap, float* slopes);
 };
 
 // The variants that this processor runs, the fastest first.

@@ -2,9 +2,13 @@
 // inputs of each layer, capped logits. decoder_test.cc compares its models with transformers.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "core/error.h"
+#include "core/loss/logit_cap.h"
+#include "core/loss/row_kernels.h"
 #include "test/core/fixtures.h"
 #include "test/core/model/examples.h"
 
@@ -25,6 +29,34 @@ Json with(Json json, const Json& change) {
 }
 
 }  // namespace
+
+TEST_CASE("capped logits and their slopes equal float64 in every instruction set") {
+  std::vector<double> points{0, 1e-30, 1e30, -1e30, 299, 301, 1e-4, -1e-3, 0.01, INFINITY, -INFINITY};
+  for (double x = -120; x < 120; x += 0.37) points.push_back(x);
+  const at::Tensor exact = at::tensor(points, at::kDouble).unsqueeze(0), logits = exact.to(at::kFloat);
+  const at::Tensor slopes = at::empty_like(exact);
+  for (const double cap : {3.0, 30.0}) {
+    const at::Tensor expected = exact.clone();
+    cap_logits(expected, cap, slopes);
+    for (const row_kernels::Kernels* kernels : row_kernels::all_kernels()) {
+      const at::Tensor found = logits.clone(), found_slopes = at::empty_like(logits);
+      kernels->cap(found.data_ptr<float>(), found.size(1), static_cast<float>(cap),
+                   found_slopes.data_ptr<float>());
+      const at::Tensor size = expected.abs().clamp_min(1e-30);
+      CHECK(((found.to(at::kDouble) - expected).abs() / size).max().item<double>() < 1e-6);
+      CHECK(largest_difference(found_slopes, slopes) < 1e-6);
+      // A logit by itself has the same bits.
+      for (const int64_t i : {int64_t{3}, found.size(1) - 1}) {
+        const at::Tensor one = logits.narrow(1, i, 1).clone();
+        kernels->cap(one.data_ptr<float>(), 1, static_cast<float>(cap), nullptr);
+        CHECK(at::equal(one, found.narrow(1, i, 1)));
+      }
+    }
+  }
+  at::Tensor broken = at::full({1, 3}, NAN);
+  cap_logits(broken, 30.0);
+  CHECK(broken.isnan().all().item<bool>());
+}
 
 TEST_CASE("Gemma 4's layers differ in their heads, keys and MLPs") {
   const ModelConfig small = read(saved("gemma4"));

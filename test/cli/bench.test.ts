@@ -73,7 +73,7 @@ test("an impossible bench ends with one line that gives the reason", async () =>
   const unknown = await nlac("bench", "sorting");
   expect(unknown.code).toBe(1);
   expect(unknown.errors).toBe(
-    'nlac: ERR_VALUE: There is no benchmark "sorting"; there are losses, sampler, ema, adamw, generation, training, soak.\n',
+    'nlac: ERR_VALUE: There is no benchmark "sorting"; there are losses, sampler, ema, adamw, generation, training, families, soak.\n',
   );
   expect((await nlac("bench", "sampler", "--device", "tpu")).errors).toMatch(/^nlac: ERR_DEVICE: .+\n$/);
   const nowhere = await nlac("bench", "sampler", "--quick", "--device", "cuda:99");

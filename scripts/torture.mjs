@@ -8,7 +8,8 @@
 //   report({ runs, counts, worst, failure }) adds to the totals; every field is optional. `runs`
 //     and `counts` (by name) are added up. `worst` (by name: seconds, megabytes, …) keeps the
 //     largest. `failure` is { number, message }.
-// Exits with 1 if a run failed. SIGTERM ends it after the current run; the totals are printed.
+// SIGINT or SIGTERM ends a campaign after its current run; the totals are then printed too. Exits
+// with 1 if a run failed.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -50,7 +51,7 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
   const stop = () => {
     stopping = true;
   };
-  process.on("SIGTERM", stop);
+  for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, stop);
   const reportOrStop = (part) => {
     report(part);
     if (stopping) throw stopped; // through the campaign, which cleans up
@@ -61,7 +62,7 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
     if (error !== stopped)
       report({ failure: { number: first + total.runs, message: error?.stack ?? String(error) } });
   }
-  process.off("SIGTERM", stop);
+  for (const signal of ["SIGINT", "SIGTERM"]) process.off(signal, stop);
   total.stopped = stopping;
   total.seconds = (performance.now() - began) / 1000;
   const megabytes = process.resourceUsage().maxRSS / 1024;

@@ -57,6 +57,29 @@ const latencyOf = (ms) => ({
   p99: percentile(ms, 0.99),
 });
 
+/** Times to the first token of streamed answers, in milliseconds, of the requests of this process. */
+let firstTokens = [];
+const plainFetch = globalThis.fetch;
+globalThis.fetch = async (input, init) => {
+  const started = performance.now();
+  const reply = await plainFetch(input, init);
+  const isStream = reply.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
+  if (!isStream) return reply;
+  const decoder = new TextDecoder();
+  let text = "";
+  const watch = new TransformStream({
+    transform(chunk, controller) {
+      if (text !== undefined) text += decoder.decode(chunk, { stream: true });
+      if (text !== undefined && /"content":"[^"]/.test(text)) {
+        firstTokens.push(performance.now() - started);
+        text = undefined;
+      }
+      controller.enqueue(chunk);
+    },
+  });
+  return new Response(reply.body.pipeThrough(watch), reply);
+};
+
 /** Starts `nlac serve` with arguments. Resolves once it serves. */
 async function startServer(...args) {
   const cli = join(root, "dist/cli/main.js");
@@ -132,7 +155,7 @@ async function playInPython(baseURL, world, isOver, onErrand) {
 const shownLatency = (latency) =>
   latency === undefined
     ? "not measured"
-    : `median ${latency.p50.toFixed(0)} ms, p95 ${latency.p95.toFixed(0)} ms, p99 ${latency.p99.toFixed(0)} ms`;
+    : `${latency.requests}, median ${latency.p50.toFixed(0)} ms, p95 ${latency.p95.toFixed(0)} ms, p99 ${latency.p99.toFixed(0)} ms`;
 
 function shownPoint({ errands, seconds, updates, success, first_token_ms_p99: firstToken }) {
   const bar = "█".repeat(Math.round(success * 16)).padEnd(16, "░");
@@ -160,7 +183,10 @@ try {
     () => played++,
   );
   result.latencyWithoutTraining = before.length > 0 ? latencyOf(before) : undefined;
-  console.log(`requests: ${shownLatency(result.latencyWithoutTraining)}\n`);
+  result.firstTokenWithoutTraining = firstTokens.length > 0 ? latencyOf(firstTokens) : undefined;
+  console.log(`requests: ${shownLatency(result.latencyWithoutTraining)}`);
+  console.log(`first tokens: ${shownLatency(result.firstTokenWithoutTraining)}\n`);
+  firstTokens = [];
   await plain.stop();
 
   console.log(`the same agents on nlac serve ${model} --train ${options.recipe}`);
@@ -206,6 +232,7 @@ try {
   }
   Object.assign(result, {
     latencyWithTraining: during.length > 0 ? latencyOf(during) : undefined,
+    firstTokenWithTraining: firstTokens.length > 0 ? latencyOf(firstTokens) : undefined,
     ...{ seconds: total, errands: rewards.length, recorded, lost: Math.max(0, rewards.length - recorded) },
     ...{ answeredTokensPerSecond: tokens / total, curve },
   });
@@ -215,6 +242,7 @@ try {
       `${recorded} recorded, ${result.lost} lost`,
   );
   console.log(`requests: ${shownLatency(result.latencyWithTraining)}`);
+  console.log(`first tokens: ${shownLatency(result.firstTokenWithTraining)}`);
   if (options.out !== undefined) writeFileSync(options.out, `${JSON.stringify(result)}\n`);
 } finally {
   await world.close();

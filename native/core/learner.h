@@ -182,10 +182,11 @@ class Learner {
   // number of ranks or on sharding. Pending gradients are summed.
   void save(const std::string& directory);
   // The same in two steps, so that texts can be generated while the files are written. The returned
-  // function writes them; it may run on any thread, once, and throws as save() does. It reads the
-  // learner's own tensors, so that it needs no memory for copies: until it has returned, call no
-  // method but begin_generation(), advance_generation() and results(). With ranks all files are
-  // written before begin_save() returns, because collecting them is a collective operation.
+  // function writes them; it may run on any thread, once, and throws as save() does. It writes the
+  // learner's own tensors, without copies (from a GPU, copies of one file at a time): until it has
+  // returned, call no method but begin_generation(), advance_generation() and results(). With ranks
+  // all files are written before begin_save() returns, because collecting them is a collective
+  // operation.
   std::function<void()> begin_save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");

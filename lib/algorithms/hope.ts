@@ -41,7 +41,7 @@ import {
   trainingResult,
 } from "../run/training-run.ts";
 import type { ChatService } from "../services/chat-service.ts";
-import { openService, type ServiceSource } from "../services/open-service.ts";
+import type { ServiceSource } from "../services/open-service.ts";
 import { mean } from "../statistics/mean.ts";
 import { branchPlaces } from "../training/branch-places.ts";
 import {
@@ -110,8 +110,11 @@ export async function trainHope<Task>(options: HopeOptions<Task>): Promise<Train
   const saved = await run.restore();
   const state = saved === undefined ? newHopeState() : parseState(hopeState, saved.state);
   let [episodes, branches] = await ofIteration(saved?.trajectories ?? [], state);
+  // Imported here, because OpenAI's client has 154 modules, which every start would load.
   const service =
-    typeof given.proposer === "object" ? openService(given.proposer as never as ServiceSource) : undefined;
+    typeof given.proposer === "object"
+      ? (await import("../services/open-service.ts")).openService(given.proposer as never as ServiceSource)
+      : undefined;
   const proposer = openProposer(options, config, service, run, state);
   const training: Training<Task> = { model, rewardModel, environment, tasks, proposer, state, config, run };
   const checkpoint = (force: boolean) =>

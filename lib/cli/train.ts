@@ -72,14 +72,28 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
   const place = rankPlace();
   if (place === undefined) return trainHere(recipe, flags);
   await orExit(place, async () => {
-    const ranks = await joinRanks(place, recipe.learner.device);
-    if (place.rank === 0) return trainHere(recipe, flags, ranks);
+    if (place.rank === 0) return trainHere(recipe, flags, await joinRanks(place, recipe.learner.device));
+    const { address, port, timeoutMs } = place;
+    const store = `${address}:${port}`;
+    const late = setTimeout(() => {
+      say(place, `waiting for rank 0 at ${store}, for up to ${timeoutMs / 1000} s …`);
+    }, noticeMs);
+    const ranks = await joinRanks(place, recipe.learner.device).finally(() => clearTimeout(late));
+    say(place, `joined rank 0 at ${store}, which shows the progress`);
     // Rank 0 decides when to stop; a launcher signals every rank.
-    return stoppable(ignored, "with rank 0", () => serveRank(ranks));
+    await stoppable(ignored, "with rank 0", () => serveRank(ranks));
+    say(place, "ended with rank 0");
   });
 }
 
 const ignored = () => {};
+/** Milliseconds after which a rank says that it waits for rank 0. */
+const noticeMs = 5000;
+
+function say(place: RankPlace, line: string): void {
+  const { rank, ranks } = place;
+  process.stderr.write(`[rank ${rank} of ${ranks} on ${hostname()}] ${line}\n`);
+}
 
 /** A failure ends the process at once: a call on the learner may still wait for other ranks. */
 async function orExit(place: RankPlace, work: () => Promise<void>): Promise<void> {
@@ -104,17 +118,19 @@ async function trainHere(recipe: Recipe, flags: TrainFlags, ranks?: Ranks): Prom
     return trainRecipe(recipe, { ...options, directory: flags.run });
   }).finally(() => progress.end());
   if (flags.json) console.log(JSON.stringify(result));
-  else console.log(summary(recipe, result, (performance.now() - started) / 1000));
+  else console.log(summary(recipe, result, (performance.now() - started) / 1000, ranks !== undefined));
 }
 
-function summary(recipe: Recipe, result: RecipeResult, seconds: number): string {
+function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks: boolean): string {
   const { run, episodes, environmentSteps, updates, stopped } = result;
   return [
     `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
     `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
     ...successLine(run),
     "",
-    stopped ? `Continue:  nlac train --resume --run ${run}` : `Inspect:   nlac dash ${run}`,
+    stopped
+      ? `Continue:  nlac train --resume --run ${run}${onRanks ? ", on every rank or on one" : ""}`
+      : `Inspect:   nlac dash ${run}`,
     ...(recipe.environment.name === "recorded"
       ? [`Serve:     nlac serve ${run}`]
       : [`Play:      nlac play ${run}`, `Evaluate:  nlac eval ${run}`]),

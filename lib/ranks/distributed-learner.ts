@@ -82,12 +82,17 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
   /**
    * Opens the learner of every rank. The others call `serveRank`.
    *
+   * @param options.log is told which ranks it waits for, if they are late
    * @throws NlacError ERR_PEER; for the learners' own errors see `Learner`
    */
-  static async open(source: LearnerSource, ranks: Ranks): Promise<DistributedLearner> {
+  static async open(
+    source: LearnerSource,
+    ranks: Ranks,
+    options: { log?: ((line: string) => void) | undefined } = {},
+  ): Promise<DistributedLearner> {
     // Downloaded once, before ranks of the same machine look for it.
     if (source.kind === "load") await resolveModel(source.model);
-    const peers = new Peers(await acceptPeers(ranks));
+    const peers = new Peers(await acceptPeers(ranks, options.log));
     const others = Array.from({ length: peers.count }, (_, i) => peers.call(i + 1, { call: "open", source }));
     const opening = openLearner(source, ranks);
     try {

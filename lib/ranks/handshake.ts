@@ -18,12 +18,16 @@ const helloMs = 10_000;
 const pendingPerRank = 4;
 const invitation = z.strictObject({ port: z.int(), secret: z.string() });
 
+/** Milliseconds after which a rank says which others it waits for. */
+const noticeMs = 5000;
+
 /**
  * Waits for all other ranks. Returns their sockets, in order of their ranks from 1.
  *
+ * @param log is told once which ranks are missing, if they are late
  * @throws NlacError ERR_PEER that names the ranks that did not connect in time
  */
-export async function acceptPeers({ place, native }: Ranks): Promise<Socket[]> {
+export async function acceptPeers({ place, native }: Ranks, log?: (line: string) => void): Promise<Socket[]> {
   if (place.ranks === 1) return [];
   const secret = randomBytes(secretBytes);
   const sockets = new Map<number, Socket>();
@@ -67,16 +71,22 @@ export async function acceptPeers({ place, native }: Ranks): Promise<Socket[]> {
     socket.on("data", read);
   });
   let timer: NodeJS.Timeout | undefined;
+  const missing = () =>
+    ranksFrom1(place.ranks)
+      .filter((rank) => !sockets.has(rank))
+      .join(", ");
+  const notice = setTimeout(() => {
+    log?.(`waiting for rank ${missing()} of ${place.ranks}, for up to ${place.timeoutMs / 1000} s …`);
+  }, noticeMs);
   try {
     const port = await listen(server, place.address);
     await native.set(key, JSON.stringify({ port, secret: secret.toString("hex") }));
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        const missing = ranksFrom1(place.ranks).filter((rank) => !sockets.has(rank));
         reject(
           new NlacError(
             "ERR_PEER",
-            `Rank ${missing.join(", ")} of ${place.ranks} did not start within ${place.timeoutMs / 1000} s.`,
+            `Rank ${missing()} of ${place.ranks} did not start within ${place.timeoutMs / 1000} s.`,
           ),
         );
       }, place.timeoutMs);
@@ -87,6 +97,7 @@ export async function acceptPeers({ place, native }: Ranks): Promise<Socket[]> {
     throw error;
   } finally {
     clearTimeout(timer);
+    clearTimeout(notice);
     server.close();
     for (const socket of pending.keys()) {
       settle(socket);

@@ -366,7 +366,7 @@ export async function openRun(
   log?.(`${from ? `checkpoint ${from.number}: resuming` : "loading"} ${named} (${on}${dtype}, ${device})`);
   const { heads } = algorithms[recipe.algorithm];
   const source = sourceOf(recipe, heads, from && join(from.path, "learner"));
-  const model = ranks ? await DistributedLearner.open(source, ranks) : await openLearner(source);
+  const model = ranks ? await DistributedLearner.open(source, ranks, { log }) : await openLearner(source);
   let directory: RunDirectory | undefined;
   let rewardModel: Learner | undefined;
   try {

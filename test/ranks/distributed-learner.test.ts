@@ -196,16 +196,22 @@ describe("a learner of two ranks", () => {
     expect(await Promise.all(others.map(async ({ exited }) => (await exited).code))).toEqual([0, 0]);
   });
 
-  test.each([2, 3] as const)(
-    "ends with ERR_PEER when the other rank is killed: sharding %s",
-    async (sharding) => {
-      const { whole, other } = await open(load(sharding));
+  test.each([
+    [2, false],
+    [3, false],
+    [3, true],
+  ] as const)(
+    "ends with ERR_PEER when the other rank is killed: sharding %s, layerwise %s",
+    async (sharding, layerwise) => {
+      const { whole, other } = await open(load(sharding, layerwise));
       await whole.updateTarget(1);
+      const long = { tokens: ids(9, 1), maxNewTokens: 400, forbidden: whole.endOfTurnIds };
       const started = performance.now();
       other.child.kill("SIGKILL");
       await expect(
         (async () => {
           for (;;) {
+            if (layerwise) await whole.generate([long, long]);
             await whole.tokenNll(scored);
             await whole.step(step);
           }

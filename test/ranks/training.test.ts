@@ -3,11 +3,11 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { EpisodeRecord } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { nlac } from "../support/command-line.ts";
-import { startNlac } from "../support/ranks.ts";
+import { freePort, startNlac, startRank } from "../support/ranks.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 /** Of the comparison of episodes: NLAC_RANK_UPDATES=50 makes it longer. */
@@ -56,6 +56,9 @@ test.each([
       const [first, second] = await Promise.all(ranks.map(({ exited }) => exited));
       expect(first).toMatchObject({ code: 0, output: expect.stringContaining("Done after") });
       expect(second).toMatchObject({ code: 0, output: "" });
+      expect(second!.errors).toMatch(
+        /^\[rank 1 of 2 on .*\] joined rank 0 at 127\.0\.0\.1:\d+, .*\n\[rank 1 .*\] ended with rank 0\n$/,
+      );
       expect(played(two)).toEqual(played(one));
 
       const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
@@ -69,6 +72,18 @@ test.each([
   },
   600_000,
 );
+
+test("a rank that finds no rank 0 says so in one line", async () => {
+  vi.stubEnv("NLAC_PEER_TIMEOUT", "7");
+  const alone = startRank(1, 2, await freePort(), "lib/cli/main.ts", "train", "errands");
+  vi.unstubAllEnvs();
+  const { code, errors } = await alone.exited;
+  expect(code).toBe(1);
+  const lines = errors.trim().split("\n");
+  expect(lines[0]).toMatch(/^\[rank 1 of 2 on .*\] waiting for rank 0 at 127\.0\.0\.1:\d+, for up to 7 s …$/);
+  expect(lines[1]).toMatch(/^nlac: ERR_PEER: \[rank 1 on .*\] the store of the ranks at .*timed out/);
+  expect(lines).toHaveLength(2);
+}, 120_000);
 
 test("SIGTERM to all ranks saves a checkpoint, from which the same command continues", async () => {
   await inDirectory(async (directory) => {
@@ -89,6 +104,7 @@ test("SIGTERM to all ranks saves a checkpoint, from which the same command conti
     const ended = await Promise.all(ranks.map(({ exited }) => exited));
     expect(ended.map(({ code }) => code)).toEqual([0, 0]);
     expect(ended[0]!.output).toContain("Stopped after");
+    expect(ended[0]!.output).toContain(`nlac train --resume --run ${run}, on every rank or on one`);
     const updates = rows();
     const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
     expect(again.map(({ code }) => code)).toEqual([0, 0]);

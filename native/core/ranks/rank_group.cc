@@ -1,5 +1,7 @@
 #include "core/ranks/rank_group.h"
 
+#include <c10/util/Logging.h>
+
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -84,7 +86,21 @@ struct RankGroup::Backend {
   }
 };
 
+// c10d logs failures to stderr, with its own stack, before it throws them. Exceptions say enough.
+// TORCH_CPP_LOG_LEVEL, as torch documents it, shows the log.
+static void quieten_c10d() {
+  static const bool once = [] {
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr)
+      FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    else
+      c10::initLogging();
+    return true;
+  }();
+  (void)once;
+}
+
 RankGroup::RankGroup(const RankPlace& place) : place_(place), backend_(std::make_unique<Backend>()) {
+  quieten_c10d();
   NLAC_REQUIRE(place.ranks >= 1 && place.rank >= 0 && place.rank < place.ranks, "ERR_CONFIG", "rank ",
                place.rank, " of ", place.ranks, " does not exist");
   c10d::TCPStoreOptions options;

@@ -99,7 +99,6 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   // The allocator reads the environment at its first allocation: here, while lib/native/load.ts has
   // set it.
   at::empty({1});
-  platform::keep_freed_memory();
   env.SetInstanceData(new AddonData);
   define_learner(env);
   define_ranks(env);

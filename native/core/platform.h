@@ -4,9 +4,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -65,17 +62,6 @@ inline void prefer_huge_pages(void* memory, size_t bytes) {
   ::madvise(memory, bytes, MADV_HUGEPAGE);
 #else
   static_cast<void>(memory), static_cast<void>(bytes);
-#endif
-}
-
-// Lets malloc keep freed memory, up to 1 GiB, for the next allocations. Returned to the kernel it would be
-// cleared again, page by page, in every training step. Settings in the environment take precedence.
-inline void keep_freed_memory() {
-#if defined(NLAC_LINUX) && defined(__GLIBC__)
-  for (const char* own : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"})
-    if (std::getenv(own) != nullptr) return;
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that malloc would choose itself
-  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
 }
 

@@ -157,7 +157,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
   const replay = new Replay(config, model.maxPositions);
-  const state = await restore(run, replay, config);
+  const { state, restored } = await restore(run, replay, config);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
   const showOverall = () =>
@@ -167,7 +167,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
 
   try {
     showOverall();
-    if (state.episodes === 0) {
+    if (!restored) {
       // Heads and θ̄ start from θ, which a warm-up may have changed.
       await model.resetQHeads();
       await model.updateTarget(1);
@@ -216,11 +216,16 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   }
 }
 
-async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Promise<State> {
+async function restore(
+  run: TrainingRun,
+  replay: Replay,
+  config: SacConfig,
+): Promise<{ state: State; restored: boolean }> {
   const saved = await run.restore();
-  if (saved === undefined) return { ...newCounters(), temperature: config.temperature };
+  if (saved === undefined)
+    return { state: { ...newCounters(), temperature: config.temperature }, restored: false };
   for await (const trajectory of saved.trajectories) replay.add(trajectory);
-  return parseState(stateSchema, saved.state);
+  return { state: parseState(stateSchema, saved.state), restored: true };
 }
 
 /** A replayed episode. */

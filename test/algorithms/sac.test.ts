@@ -287,6 +287,20 @@ test("a stop rolls back to the last boundary, forgets gradients, and checkpoints
   expect(run.checkpoints.at(-1)).toMatchObject({ updates: 2, updatesDone: 2, collected: true });
 });
 
+test("a run continued before its first episode does not start heads and θ̄ again", async () => {
+  const before = memoryRun();
+  const first = new ScriptedQ(() => act("soap"));
+  await train({ iterations: 0 }, { model: first, run: before });
+  expect(first.resets).toEqual([0]);
+  const state = before.checkpoints[0]!;
+  expect(state).toMatchObject({ episodes: 0 });
+  const run = { ...memoryRun(), restore: async () => ({ state, trajectories: [], replay: "" }) };
+  const model = new ScriptedQ(() => act("soap"));
+  const { result } = await train({}, { model, run });
+  expect(result).toMatchObject({ updates: 1, episodes: 1 });
+  expect(model.resets).toEqual([]);
+});
+
 // ---------------------------------------------------------------------------------- a real learner
 
 const open: Learner[] = [];

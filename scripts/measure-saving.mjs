@@ -15,6 +15,7 @@ import { silentProgress } from "../dist/display/progress.js";
 import { Learner } from "../dist/learner/learner.js";
 import { RunDirectory } from "../dist/run/directory.js";
 import { serve } from "../dist/serve/server.js";
+import { quantile } from "../dist/statistics/resampling.js";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -31,9 +32,11 @@ const [requests, pause, promptTokens] = [values.requests, values.pause, values.p
 
 /** Quantiles of times in milliseconds. */
 function quantiles(times) {
-  const sorted = times.toSorted((a, b) => a - b);
-  const at = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
-  return { requests: times.length, p50: at(0.5), p99: at(0.99), longest: sorted.at(-1) };
+  const sorted = Float64Array.from(times).sort();
+  return {
+    ...{ requests: times.length, p50: quantile(sorted, 0.5), p99: quantile(sorted, 0.99) },
+    longest: sorted.at(-1),
+  };
 }
 
 const learner = await Learner.load(model);

@@ -14,11 +14,11 @@ bench=(torchrl==0.12.0 tensordict==0.12.0 "cpprb>=11,<12" sumtree liger-kernel t
 cuda=(cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
 llama=()
 wanted="${1-all}"
-case "${1-all}" in
+case "$wanted" in
   # With the prebuilt library for this processor, and none for GPUs: those are hundreds of megabytes.
   all | bench | families) llama=(node-llama-cpp@3.22.1 "@node-llama-cpp/linux-$(node -p process.arch)@3.22.1") ;;
 esac
-case "${1-all}" in
+case "$wanted" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
   bench | families) set -- "${torch[@]}" "${bench[@]}" ;;
   cuda) set -- "${torch[@]}" "${bench[@]}" "${cuda[@]}" ;;

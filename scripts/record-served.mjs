@@ -18,6 +18,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
+import { quantile } from "../dist/statistics/resampling.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { values: options } = parseArgs({
@@ -48,8 +49,7 @@ const load = (name) => import(pathToFileURL(join(outdir, `${name}.mjs`)));
 const { openWorld } = await load("world");
 const { runErrand } = await load("run-errands");
 
-const percentile = (values, share) =>
-  values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(share * values.length))];
+const percentile = (values, share) => quantile(Float64Array.from(values).sort(), share);
 const latencyOf = (ms) => ({
   requests: ms.length,
   p50: percentile(ms, 0.5),

@@ -16,3 +16,8 @@ export function fastestDtype(device: string, instructionSet: InstructionSet): Le
 export function estimatedDtype(dtype: LearnerDType | "auto"): LearnerDType {
   return dtype === "auto" ? "bfloat16" : dtype;
 }
+
+/** Bytes per number of that type. */
+export function estimatedBytes(dtype: LearnerDType | "auto"): number {
+  return estimatedDtype(dtype) === "float32" ? 4 : 2;
+}

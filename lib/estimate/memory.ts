@@ -3,7 +3,7 @@
  * native/core/model/decoder.cc for activations, native/core/generate for caches.
  */
 
-import { estimatedDtype } from "../base/dtype.ts";
+import { estimatedBytes, estimatedDtype } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import {
@@ -68,7 +68,7 @@ export function memoryOf(
   device: Device["kind"],
   split: Split = alone,
 ): Memory {
-  const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
+  const size = estimatedBytes(recipe.learner.dtype);
   const { kept, beyond } = caches(recipe, shape, work, size);
   const held = [...weightParts(recipe, shape, work, size, split), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
@@ -163,7 +163,7 @@ export function dividedBytes({ learner, algorithm }: Recipe, shape: ModelShape):
   const { adapter, dtype } = learner;
   const heads = headCount(algorithm, shape);
   const own = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);
-  const size = estimatedDtype(dtype) === "float32" ? 4 : 2;
+  const size = estimatedBytes(dtype);
   return size * layerCount(shape, own + heads, adapter, heads);
 }
 
@@ -199,7 +199,7 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
  * 64 values (bf16_kernels.h).
  */
 export function matrixBytes({ learner }: Recipe, shape: ModelShape, layers = shape.layers): number {
-  const size = learner.int8Generation ? 1 + 4 / 64 : estimatedDtype(learner.dtype) === "float32" ? 4 : 2;
+  const size = learner.int8Generation ? 1 + 4 / 64 : estimatedBytes(learner.dtype);
   return size * (layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
 }
 

@@ -3,7 +3,7 @@
  * and what the ranks send each other.
  */
 
-import { estimatedDtype } from "../base/dtype.ts";
+import { estimatedBytes } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { type Device, gpus, links } from "./devices.ts";
 import { dividedBytes, layerCount, memoryOf, type Split } from "./memory.ts";
@@ -94,7 +94,7 @@ function sentPerStep({ learner, algorithm }: Recipe, shape: ModelShape, { ranks,
   const trained = (adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter)) + heads;
   const share = (ranks - 1) / ranks;
   if (sharding === "none") return 2 * share * 4 * trained;
-  const size = estimatedDtype(dtype) === "float32" ? 4 : 2;
+  const size = estimatedBytes(dtype);
   const layers = sharding === 3 ? layerCount(shape, trained, adapter, heads) : 0;
   return share * (4 * trained + 2 * size * (trained - layers) + 3 * size * layers);
 }

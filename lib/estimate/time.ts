@@ -3,7 +3,7 @@
  * backward. Decoding is limited by memory bandwidth, as each step reads all weights and KV caches.
  */
 
-import { estimatedDtype } from "../base/dtype.ts";
+import { estimatedBytes, estimatedDtype } from "../base/dtype.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
@@ -113,7 +113,7 @@ function computeSeconds({ learner }: Recipe, device: Device, flops: number): num
 
 function generationCost(recipe: Recipe, shape: ModelShape, call: GenerationCall, device: Device): Cost {
   const { texts, prompt, fresh, generated, times } = call;
-  const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
+  const size = estimatedBytes(recipe.learner.dtype);
   const perToken = cacheBytesPerToken(shape, size);
   // The KV cache holds earlier prompts as far as it has room, which also limits how many texts
   // decode together.

@@ -17,6 +17,7 @@ constexpr size_t load_batch = size_t{1} << 20;
 
 void check(cudaError_t error) {
   if (error == cudaSuccess) return;
+  cudaGetLastError();  // clears the error, so that the next launch is not taken to have failed
   fail(error == cudaErrorMemoryAllocation ? "ERR_OUT_OF_MEMORY" : "ERR_DEVICE",
        "the sampler's GPU: ", cudaGetErrorString(error));
 }

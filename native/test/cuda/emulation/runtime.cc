@@ -17,6 +17,9 @@ constexpr unsigned threads_of_block = 1024, blocks_of_cluster = 8;
 cudaError_t last_error = cudaSuccess;
 std::map<const void*, size_t> allowed_shared_bytes;  // by kernel
 
+// As CUDA does: the next cudaGetLastError reports a failed call too, not only a failed launch.
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+
 bool launchable(const Configuration& c, const void* kernel) {
   const auto allowed = allowed_shared_bytes.find(kernel);
   const size_t shared = allowed == allowed_shared_bytes.end() ? plain_shared_bytes : allowed->second;
@@ -30,8 +33,8 @@ bool launchable(const Configuration& c, const void* kernel) {
 }  // namespace
 
 cudaError_t run(const Configuration& configuration, const void* kernel, const std::function<void()>& body) {
-  if (!launchable(configuration, kernel)) return last_error = cudaErrorInvalidConfiguration;
-  if (capture_broken) return last_error = cudaErrorStreamCaptureInvalidated;
+  if (!launchable(configuration, kernel)) return failed(cudaErrorInvalidConfiguration);
+  if (capture_broken) return failed(cudaErrorStreamCaptureInvalidated);
   run_threads(configuration, body);
   return cudaSuccess;
 }
@@ -57,7 +60,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   constexpr int most = 227 << 10;
-  if (value < 0 || value > most) return cudaErrorInvalidValue;
+  if (value < 0 || value > most) return failed(cudaErrorInvalidValue);
   allowed_shared_bytes[kernel] = static_cast<size_t>(value);
   return cudaSuccess;
 }
@@ -70,7 +73,9 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -79,13 +84,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
   }
-  return cudaErrorInvalidValue;
+  return failed(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   constexpr size_t alignment = 256;
   *memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   memset(*memory, poison, bytes);
   return cudaSuccess;
 }
@@ -114,7 +119,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
-  return last_error = std::exchange(capture_broken, false) ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  return std::exchange(capture_broken, false) ? failed(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

@@ -42,7 +42,7 @@ const processBytes = 0.25e9;
  * The losses' workspace (linear_loss.cc; soft_q.cc uses five tensors instead of two), and the
  * scores of blockwise attention (attention.cc), which uses three of them.
  */
-const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 272 * 2 ** 20 };
+const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 2 ** 30 };
 const blockScores = 3 * 128 * 2 ** 20;
 /** Tokens per prefill call, and rows of logits at a time (generate/). */
 const prefillTokens = 2048;

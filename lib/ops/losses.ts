@@ -53,7 +53,7 @@ export interface LossOptions {
   gradHead?: Tensor | undefined;
   /**
    * Bytes for logits and their gradient, whatever the number of rows. More is faster where V·H is
-   * large. Default: 0, which is 272 MiB on CUDA, and on the CPU 76 MiB with a teacher and 56 MiB
+   * large. Default: 0, which is 1 GiB on CUDA, and on the CPU 76 MiB with a teacher and 56 MiB
    * without one. There is always room for 32 rows of logits.
    */
   workspaceBytes?: number | undefined;

@@ -22,7 +22,8 @@ namespace nlac {
 namespace {
 
 constexpr int64_t workspace_cpu[] = {int64_t{56} << 20, int64_t{76} << 20};  // of one head, of two
-constexpr int64_t workspace_cuda = int64_t{272} << 20;
+// On an H100, 4096 × 3584 × 152064 with a teacher: 55 ms with 272 MiB, 38 ms with 1 GiB, 34 ms with 6 GiB.
+constexpr int64_t workspace_cuda = int64_t{1} << 30;
 constexpr double min_beta = 1e-6;
 
 bool is_supported(at::ScalarType type) {

@@ -11,7 +11,7 @@ namespace {
 // 2·heads times as long.
 constexpr int64_t margin = 32;
 // A further chunk is worth its passes over the vocabulary matrices from this many rows on.
-constexpr int64_t worthwhile = 128;
+constexpr int64_t worthwhile = 256;
 
 int64_t whole(int64_t rows) { return rows / mixed::row_multiple * mixed::row_multiple; }
 

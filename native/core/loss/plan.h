@@ -8,7 +8,7 @@
 //             Rows whose logits have become gradients free memory for the next gradients, so that
 //             the backward products can process a group of several chunks at once. Each product
 //             adds to the whole gradient of the head, and on a GPU reading and writing that takes
-//             as long as the product with about 700 rows.
+//             as long as the product with about 1000 rows.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,8 @@
 using namespace nlac;
 
 TEST_CASE(
-    "at 8192 rows of 152064 tokens, 3584 wide, a loss uses an eighth of the memory of the bf16 logits") {
-  const int64_t rows = 8192, vocab = 152064, hidden = 3584, eighth = rows * vocab * 2 / 8;
+    "at 8192 rows of 152064 tokens, 3584 wide, a loss uses an eighth of the memory of two heads' logits") {
+  const int64_t rows = 8192, vocab = 152064, hidden = 3584, eighth = 2 * rows * vocab * 4 / 8;
   for (const int heads : {1, 2}) {
     const LossPlan plan = plan_loss(rows, heads, vocab * 4, true, true, default_workspace(at::kCUDA, heads));
     // Besides the array: hidden states of a group for each head in bf16, their gradient in float32
@@ -21,10 +21,10 @@ TEST_CASE(
     const int64_t group = plan.group_rows();
     const int64_t besides = group * hidden * (2 * heads + 4 + 2) + rows * 1024;
     CHECK(plan.capacity * vocab * 2 + besides <= eighth);
-    // Enough rows for compute-bound products: from about 170 rows for one that reads the vocabulary
-    // matrix, from about 700 for one that adds to its float32 gradient.
-    CHECK(plan.chunks.front() >= (heads == 2 ? 224 : 448));
-    CHECK(group >= (heads == 2 ? 512 : 640));
+    // Enough rows for compute-bound products: from about 250 rows for one that reads the vocabulary
+    // matrix, from about 1000 for one that adds to its float32 gradient.
+    for (const int64_t chunk : plan.chunks) CHECK(chunk >= 256);
+    CHECK(group >= 2500);
   }
 }
 

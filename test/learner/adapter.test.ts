@@ -6,6 +6,7 @@ import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { AdapterOptions } from "../../lib/learner/options.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
+import { testDevice } from "../support/device.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { codeOf, ids } from "../support/learner-checks.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
@@ -51,7 +52,7 @@ describe("a learner with an adapter", () => {
   });
 
   it.each(["float32", "bfloat16"] as const)("learns in %s, and generates what it scores", async (dtype) => {
-    await using model = await Learner.load(fixture, { adapter, dtype });
+    await using model = await Learner.load(fixture, { adapter, dtype, device: testDevice });
     const prompt = [5, 42, 17];
     const losses: number[] = [];
     for (let i = 0; i < 30; i++) {

@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { AdapterOptions, LearnerOptions } from "../../lib/learner/options.ts";
+import { testDevice } from "../support/device.ts";
 import { peersPython } from "../support/peers.ts";
 import { readSafetensors } from "../support/safetensors.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -121,7 +122,11 @@ test("completions of Gemma 4 have the same bits alone, in company and when score
 
 /** The pending gradients of a mixture of experts after tokenNll, by name. */
 async function gradientsWith(options: LearnerOptions, weight: number): Promise<Map<string, Float32Array>> {
-  await using learner = await Learner.load(join(models, "qwen3_moe"), { dtype: "float32", ...options });
+  await using learner = await Learner.load(join(models, "qwen3_moe"), {
+    dtype: "float32",
+    device: testDevice,
+    ...options,
+  });
   await learner.tokenNll(texts.map((text) => ({ ...text, weight })));
   return await inDirectory(async (directory) => {
     await learner.save(directory);

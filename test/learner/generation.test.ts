@@ -339,7 +339,7 @@ describe("kept hidden states", () => {
 
 describe("generation in int8", () => {
   it("generates almost like θ, also after a step, and trains unchanged", async ({ skip }) => {
-    const options = { dtype: "bfloat16", seed: 3 } as const;
+    const options = { device: "cpu", dtype: "bfloat16", seed: 3 } as const;
     const made = await tinyLearner({ ...options, int8Generation: true }).catch((error: NlacError) => error);
     if (made instanceof NlacError) {
       expect(made).toMatchObject({ code: "ERR_CONFIG", message: expect.stringContaining("AVX-512 BF16") });

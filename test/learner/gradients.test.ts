@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
+import { testDevice } from "../support/device.ts";
 import { readSafetensors } from "../support/safetensors.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -25,7 +26,7 @@ function integers(path: string, key: string): number[] {
 test.each(names)("%s has the gradients of transformers", async (name) => {
   const path = join(models, name, "reference.safetensors");
   const expected = readSafetensors(path);
-  await using learner = await Learner.load(join(models, name), { dtype: "float32" });
+  await using learner = await Learner.load(join(models, name), { dtype: "float32", device: testDevice });
   const ids = integers(path, "ids");
   const texts = integers(path, "lengths").map((length) => ids.splice(0, length));
   await learner.tokenNll(

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import type { LearnerDType } from "../../lib/base/dtype.ts";
 import { Learner } from "../../lib/learner/learner.ts";
+import { testDevice } from "../support/device.ts";
 import { inDirectory, tinyLearner } from "../support/tiny.ts";
 
 const models = fileURLToPath(new URL("../fixtures/models", import.meta.url));
@@ -26,9 +27,9 @@ async function pair(name: string, dtype: LearnerDType) {
 const prompts = [[5, 9, 11, 2], [90], Array.from({ length: 30 }, (_, i) => (7 * i) % 97)];
 const texts = prompts.map((prompt, i) => ({ prompt, response: [3, 40 + i, 41, 8] }));
 
-describe.runIf(process.env.NLAC_TEST_DEVICE === "cuda")("on a GPU", () => {
+describe.runIf(testDevice === "cuda")("on a GPU", () => {
   test("draws what the CPU draws", async () => {
-    await using onCpu = await tinyLearner({ seed: 7 });
+    await using onCpu = await tinyLearner({ seed: 7, device: "cpu" });
     await using onGpu = await tinyLearner({ seed: 7, device: "cuda" });
     const settings = [
       { temperature: 0 },

@@ -11,6 +11,7 @@ import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { LearnerOptions } from "../../lib/learner/options.ts";
 import type { ScoredText, SurrogateOptions, SurrogateText } from "../../lib/model/language-model.ts";
+import { testDevice } from "../support/device.ts";
 import { expectGradients, learnerWithValueHead, readSafetensors } from "../support/safetensors.ts";
 import { inDirectory, logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
@@ -52,7 +53,7 @@ function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, wit
 /** The recorded model, with the recorded value head for PPO. */
 function recordedLearner(batch: "ppo" | "grpo", options: LearnerOptions): Promise<Learner> {
   const path = `${fixtures}/models/${recorded.model}`;
-  if (batch === "grpo") return Learner.load(path, { dtype: "float32", ...options });
+  if (batch === "grpo") return Learner.load(path, { dtype: "float32", device: testDevice, ...options });
   return learnerWithValueHead(path, recorded.valueHead, options);
 }
 

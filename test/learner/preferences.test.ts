@@ -9,6 +9,7 @@ import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { JudgedText, PreferenceLoss, PreferencePair } from "../../lib/model/language-model.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { testDevice } from "../support/device.ts";
 import { peersPython } from "../support/peers.ts";
 import { expectGradients, learnerWithValueHead } from "../support/safetensors.ts";
 import { byteTokenizer, byteTokenizerParts } from "../support/scripted-model.ts";
@@ -49,7 +50,7 @@ describe.each(["sigmoid", "hinge", "ipo"] as const)("the loss %s", (loss) => {
   const { beta, expected, logProbs } = recorded.losses[loss];
 
   it.each(ways)("equals TRL's, and its gradients float64 autograd's, %s", async (_, options) => {
-    await using learner = await Learner.load(model, { dtype: "float32", ...options });
+    await using learner = await Learner.load(model, { dtype: "float32", device: testDevice, ...options });
     const results = await learner.tokenPreference(recorded.pairs, { beta, loss });
     expectClose(
       results.map((result) => result.loss),

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
+import { testDevice } from "../support/device.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
@@ -32,6 +33,7 @@ afterEach(() => Promise.all(open.splice(0).map((learner) => learner.dispose())))
 async function load(name: string, gradientCheckpointing = false): Promise<Learner> {
   const learner = await Learner.load(`${fixtures}/models/${name}`, {
     dtype: "float32",
+    device: testDevice,
     gradientCheckpointing,
   });
   open.push(learner);

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { CreateOptions } from "../../lib/learner/options.ts";
+import { testDevice } from "./device.ts";
 import { byteTokenizer } from "./scripted-model.ts";
 
 /** 258 ids have text; the rows after them are padding, as many models have. */
@@ -26,7 +27,8 @@ export const tinyConfig = {
 };
 
 export function tinyLearner(options: CreateOptions = {}, config: object = tinyConfig): Promise<Learner> {
-  return Learner.create(config, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
+  const usual = { dtype: "float32", device: testDevice, tokenizer: byteTokenizer() } as const;
+  return Learner.create(config, { ...usual, ...options });
 }
 
 /** Runs `body` with a new directory that is removed afterwards. */

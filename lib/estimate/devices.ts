@@ -19,7 +19,10 @@ export interface Device {
 
 const tera = 1e12;
 
-/** Assumptions: nlac has not been timed on a GPU. */
+/**
+ * Decoding 32 requests with Qwen2.5-7B's shape reached 0.58 of an H100's bandwidth, the KL of token
+ * losses 0.52 of its operations. A training step of this size has not been timed: 0.4 is assumed.
+ */
 export const gpuReached = { flops: 0.4, bandwidth: 0.6 };
 
 /**

@@ -84,18 +84,22 @@ function placeOf(rank: number, ranks: number, port: number): RankPlace {
 }
 
 /** Starts ranks 1 to `count` - 1 of a learner, and joins them as rank 0. */
-export async function joinAsFirst(count: number): Promise<{ ranks: Ranks; others: RankProcess[] }> {
+export async function joinAsFirst(
+  count: number,
+  device = "cpu",
+): Promise<{ ranks: Ranks; others: RankProcess[] }> {
   const port = await freePort();
   const others = Array.from({ length: count - 1 }, (_, i) => startRank(i + 1, count, port, rankChild));
-  return { ranks: await joinRanks(placeOf(0, count, port), "cpu"), others };
+  return { ranks: await joinRanks(placeOf(0, count, port), device), others };
 }
 
 /** Opens a learner of `count` ranks, of which this process is the first. */
 export async function openRanks(
   count: number,
   source: LearnerSource,
+  device = "cpu",
 ): Promise<{ model: DistributedLearner; others: RankProcess[] }> {
-  const { ranks, others } = await joinAsFirst(count);
+  const { ranks, others } = await joinAsFirst(count, device);
   return { model: await DistributedLearner.open(source, ranks), others };
 }
 

@@ -2,15 +2,14 @@
 // Measures the accuracy of the recorded oracle of Twenty Questions on held-out questions
 // (docs/environments/twenty-questions.md). Usage: NLAC_DATA=… node scripts/recorded-oracle.mjs
 import { join } from "node:path";
-import { createJiti } from "jiti";
+import { importLib } from "./build-native.mjs";
 
-const load = (path) => createJiti(import.meta.url).import(`../lib/${path}`);
-const { readGames, RecordedAnswers, recordedOracle } = await load(
-  "environments/twenty-questions/recorded.ts",
+const { readGames, RecordedAnswers, recordedOracle } = await importLib(
+  "environments/twenty-questions/recorded",
 );
-const { Names } = await load("environments/twenty-questions/names.ts");
-const { uniform, streams } = await load("random.ts");
-const { bootstrap } = await load("statistics.ts");
+const { Names } = await importLib("environments/twenty-questions/names");
+const { uniform, streams } = await importLib("base/random");
+const { bootstrap } = await importLib("statistics/resampling");
 
 const [gpt4, gpt35] = ["selfplay_gpt4.json", "selfplay_gpt35.json"].map((name) =>
   readGames(join(process.env.NLAC_DATA ?? "", "dialogue", name)),

@@ -18,11 +18,8 @@ function distance(a: readonly Float32Array[], b: readonly Float32Array[]): numbe
   return Math.max(...a.flatMap((row, i) => Array.from(row, (value, j) => Math.abs(value - b[i]![j]!))));
 }
 
-/** Learners of one model on the CPU and on the GPU. */
-async function pair(name: string, dtype: LearnerDType) {
-  const load = (device: string) => Learner.load(join(models, name), { dtype, device });
-  return { cpu: await load("cpu"), gpu: await load("cuda") };
-}
+const load = (name: string, device: string, dtype: LearnerDType = "float32") =>
+  Learner.load(join(models, name), { dtype, device });
 
 const prompts = [[5, 9, 11, 2], [90], Array.from({ length: 30 }, (_, i) => (7 * i) % 97)];
 const texts = prompts.map((prompt, i) => ({ prompt, response: [3, 40 + i, 41, 8] }));
@@ -59,9 +56,8 @@ describe.runIf(testDevice === "cuda")("on a GPU", () => {
   });
 
   test.each(names)("%s has the CPU's logits, losses and greedy completions", async (name) => {
-    const { cpu, gpu } = await pair(name, "float32");
-    await using _cpu = cpu;
-    await using _gpu = gpu;
+    await using cpu = await load(name, "cpu");
+    await using gpu = await load(name, "cuda");
     expect(distance(await gpu.logits(prompts), await cpu.logits(prompts))).toBeLessThan(1e-3);
     expect(distance(await gpu.tokenNll(texts), await cpu.tokenNll(texts))).toBeLessThan(1e-3);
     const requests = prompts.map((tokens) => ({ tokens, maxNewTokens: 24, temperature: 0 }));
@@ -71,10 +67,9 @@ describe.runIf(testDevice === "cuda")("on a GPU", () => {
 
   // Rounded differently in every layer: as far from float32 as the CPU's bfloat16.
   test.each(names)("%s in bfloat16 is as close to float32 as on the CPU", async (name) => {
-    const { cpu, gpu } = await pair(name, "bfloat16");
-    await using _cpu = cpu;
-    await using _gpu = gpu;
-    await using exact = await Learner.load(join(models, name), { dtype: "float32" });
+    await using cpu = await load(name, "cpu", "bfloat16");
+    await using gpu = await load(name, "cuda", "bfloat16");
+    await using exact = await load(name, "cpu");
     const expected = await exact.tokenNll(texts);
     const mean = (rows: readonly Float32Array[]) => {
       const errors = rows.flatMap((row, i) => Array.from(row, (x, j) => Math.abs(x - expected[i]![j]!)));
@@ -93,12 +88,12 @@ describe.runIf(testDevice === "cuda")("on a GPU", () => {
           await learner.updateTarget(0.1);
         }
       };
-      const load = async (device: string) => {
-        const learner = await Learner.load(join(models, "llama"), { dtype: "float32", device });
+      const begin = async (device: string) => {
+        const learner = await load("llama", device);
         await learner.updateTarget(1);
         return learner;
       };
-      await using expected = await load("cpu");
+      await using expected = await begin("cpu");
       await train(expected, 6);
       const after = await expected.logits(prompts);
       for (const [first, second] of [
@@ -106,7 +101,7 @@ describe.runIf(testDevice === "cuda")("on a GPU", () => {
         ["cuda", "cpu"],
       ] as const) {
         const place = join(directory, first);
-        await using begun = await load(first);
+        await using begun = await begin(first);
         await train(begun, 3);
         await begun.save(place);
         await using resumed = await Learner.resume(place, { dtype: "float32", device: second });

@@ -5,7 +5,7 @@ import { Learner } from "../../lib/learner/learner.ts";
 import type { DistilledText, ScoredText } from "../../lib/model/language-model.ts";
 import { DistributedLearner } from "../../lib/ranks/distributed-learner.ts";
 import type { LearnerSource } from "../../lib/ranks/protocol.ts";
-import { joinAsFirst, openRanks, type RankProcess } from "../support/ranks.ts";
+import { joinAsFirst, openRanks, withRanks } from "../support/ranks.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 // Starting a process takes long on a busy machine.
@@ -15,11 +15,6 @@ const options = { dtype: "float32", seed: 3, heads: "value", microBatchTokens: 6
 // With a small epsilon the rounding of a gradient that is nearly 0 would decide the sign of a whole
 // step.
 const step = { learningRate: 1e-3, weightDecay: 0.01, epsilon: 1e-4 };
-
-async function open(source: LearnerSource): Promise<{ whole: DistributedLearner; other: RankProcess }> {
-  const { model, others } = await openRanks(2, source);
-  return { whole: model, other: others[0]! };
-}
 
 const load = (sharding: "none" | 1 | 2 | 3, layerwiseGeneration = false): LearnerSource => ({
   kind: "load",
@@ -90,25 +85,24 @@ describe("a learner of two ranks", () => {
   test.each(["none", 1, 2, 3] as const)(
     "trains as one does, and saves what one saves: sharding %s",
     async (sharding) => {
-      const { whole, other } = await open(load(sharding));
-      expectClose(await train(whole), expected);
-      await inDirectory(async (directory) => {
-        await whole.save(directory);
-        await whole.exportHuggingFace(`${directory}-export`);
-        const resumed = await Learner.resume(directory, { dtype: "float32" });
-        const again = await open({ kind: "resume", directory, options: { ...options, sharding } });
-        const scores = await whole.logProbs(scored, { weights: "target" });
-        expect(await resumed.logProbs(scored, { weights: "target" })).toEqual(scores);
-        expect(await again.whole.logProbs(scored, { weights: "target" })).toEqual(scores);
-        const exported = await Learner.load(`${directory}-export`, { dtype: "float32" });
-        expect(await exported.logProbs(scored)).toEqual(await whole.logProbs(scored));
-        await exported.dispose();
-        await resumed.dispose();
-        await again.whole.dispose();
-        expect((await again.other.exited).code).toBe(0);
+      await withRanks(2, load(sharding), async (whole) => {
+        expectClose(await train(whole), expected);
+        await inDirectory(async (directory) => {
+          await whole.save(directory);
+          await whole.exportHuggingFace(`${directory}-export`);
+          const resumed = await Learner.resume(directory, { dtype: "float32" });
+          const scores = await whole.logProbs(scored, { weights: "target" });
+          expect(await resumed.logProbs(scored, { weights: "target" })).toEqual(scores);
+          const saved = { kind: "resume", directory, options: { ...options, sharding } } as const;
+          await withRanks(2, saved, async (again) => {
+            expect(await again.logProbs(scored, { weights: "target" })).toEqual(scores);
+          });
+          const exported = await Learner.load(`${directory}-export`, { dtype: "float32" });
+          expect(await exported.logProbs(scored)).toEqual(await whole.logProbs(scored));
+          await exported.dispose();
+          await resumed.dispose();
+        });
       });
-      await whole.dispose();
-      expect(await other.exited).toMatchObject({ code: 0, errors: "" });
     },
   );
 
@@ -119,81 +113,81 @@ describe("a learner of two ranks", () => {
   ] as const)(
     "generates the completions of one learner, stops them, and stays usable after an error: sharding %s, layerwise %s",
     async (sharding, layerwise) => {
-      const { whole, other } = await open(load(sharding, layerwise));
-      const one = await Learner.load("errands-base", options);
-      const requests = Array.from({ length: 9 }, (_, i) => ({ tokens: ids(20 + i, i), maxNewTokens: 12 }));
-      for (let call = 0; call < 2; call++) {
-        const generations = await whole.generate(requests);
-        const wanted = await one.generate(requests);
-        expect(generations.map(({ tokens }) => tokens)).toEqual(wanted.map(({ tokens }) => tokens));
-        expect(generations.map(({ text }) => text)).toEqual(wanted.map(({ text }) => text));
-        expect(generations.map(({ logProbs }) => logProbs)).toEqual(wanted.map(({ logProbs }) => logProbs));
-      }
-      // θ and θ̄ in one call and in calls at the same time, with losses between.
-      const mixed = requests.map((request, i) => ({
-        ...{ ...request, seed: 40 + i },
-        weights: i % 3 === 0 ? ("target" as const) : ("online" as const),
-      }));
-      const wanted = (await one.generate(mixed)).map(({ tokens }) => tokens);
-      const calls = [mixed, mixed.slice(0, 1), mixed.slice(1, 3), mixed.slice(3)];
-      const [all, , , rest] = await Promise.all([
-        ...calls.map((call) => whole.generate(call)),
-        whole.logProbs(scored),
-      ]);
-      expect(all!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(wanted);
-      expect(rest!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(wanted.slice(3));
-      const seen: number[][] = mixed.map(() => []);
-      await whole.generate(mixed, { onToken: (request, token) => seen[request]!.push(token) });
-      expect(seen).toEqual(wanted);
+      await withRanks(2, load(sharding, layerwise), async (whole) => {
+        const one = await Learner.load("errands-base", options);
+        const requests = Array.from({ length: 9 }, (_, i) => ({ tokens: ids(20 + i, i), maxNewTokens: 12 }));
+        for (let call = 0; call < 2; call++) {
+          const generations = await whole.generate(requests);
+          const wanted = await one.generate(requests);
+          expect(generations.map(({ tokens }) => tokens)).toEqual(wanted.map(({ tokens }) => tokens));
+          expect(generations.map(({ text }) => text)).toEqual(wanted.map(({ text }) => text));
+          expect(generations.map(({ logProbs }) => logProbs)).toEqual(wanted.map(({ logProbs }) => logProbs));
+        }
+        // θ and θ̄ in one call and in calls at the same time, with losses between.
+        const mixed = requests.map((request, i) => ({
+          ...{ ...request, seed: 40 + i },
+          weights: i % 3 === 0 ? ("target" as const) : ("online" as const),
+        }));
+        const wanted = (await one.generate(mixed)).map(({ tokens }) => tokens);
+        const calls = [mixed, mixed.slice(0, 1), mixed.slice(1, 3), mixed.slice(3)];
+        const [all, , , rest] = await Promise.all([
+          ...calls.map((call) => whole.generate(call)),
+          whole.logProbs(scored),
+        ]);
+        expect(all!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(wanted);
+        expect(rest!.map((generation) => (generation as { tokens: number[] }).tokens)).toEqual(
+          wanted.slice(3),
+        );
+        const seen: number[][] = mixed.map(() => []);
+        await whole.generate(mixed, { onToken: (request, token) => seen[request]!.push(token) });
+        expect(seen).toEqual(wanted);
 
-      const streamed: number[] = [];
-      await whole.generate(requests.slice(0, 1), { onToken: (_, token) => streamed.push(token) });
-      expect(streamed.length).toBeGreaterThan(0);
+        const streamed: number[] = [];
+        await whole.generate(requests.slice(0, 1), { onToken: (_, token) => streamed.push(token) });
+        expect(streamed.length).toBeGreaterThan(0);
 
-      const [kept] = await whole.generate([{ ...mixed[0]!, keepHidden: true }]);
-      expect(kept!.tokens).toEqual(wanted[0]);
-      expect(kept!.hidden!.shape).toEqual([kept!.tokens.length, 128]);
-      kept!.hidden!.dispose();
+        const [kept] = await whole.generate([{ ...mixed[0]!, keepHidden: true }]);
+        expect(kept!.tokens).toEqual(wanted[0]);
+        expect(kept!.hidden!.shape).toEqual([kept!.tokens.length, 128]);
+        kept!.hidden!.dispose();
 
-      const controller = new AbortController();
-      const long = requests.map((request) => ({ ...request, maxNewTokens: 400, stopTokenIds: [] }));
-      const stopped = whole.generate(long, { signal: controller.signal });
-      controller.abort();
-      await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
+        const controller = new AbortController();
+        const long = requests.map((request) => ({ ...request, maxNewTokens: 400, stopTokenIds: [] }));
+        const stopped = whole.generate(long, { signal: controller.signal });
+        controller.abort();
+        await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
 
-      const wrong = [...scored, { prompt: [1], response: [80_000] }];
-      await expect(whole.tokenNll(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
-      await expect(whole.logProbs(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
-      // The gradients of that call are discarded on every rank.
-      await whole.updateTarget(1);
-      await whole.tokenNll(scored);
-      await one.updateTarget(1);
-      await one.tokenNll(scored);
-      const [{ gradNorm }, own] = [await whole.step(step), await one.step(step)];
-      expect(gradNorm).toBeCloseTo(own.gradNorm, 4);
-      await one.dispose();
-      await whole.dispose();
-      expect((await other.exited).code).toBe(0);
+        const wrong = [...scored, { prompt: [1], response: [80_000] }];
+        await expect(whole.tokenNll(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
+        await expect(whole.logProbs(wrong)).rejects.toMatchObject({ code: "ERR_VALUE" });
+        // The gradients of that call are discarded on every rank.
+        await whole.updateTarget(1);
+        await whole.tokenNll(scored);
+        await one.updateTarget(1);
+        await one.tokenNll(scored);
+        const [{ gradNorm }, own] = [await whole.step(step), await one.step(step)];
+        expect(gradNorm).toBeCloseTo(own.gradNorm, 4);
+        await one.dispose();
+      });
     },
   );
 
   test("three ranks that generate layer by layer write the texts of one learner", async () => {
-    const { model, others } = await openRanks(3, load(3, true));
-    const requests = Array.from({ length: 4 }, (_, i) => ({
-      ...{ tokens: ids(12 + 5 * i, i), maxNewTokens: 4 + 6 * i, seed: i },
-      weights: i % 2 === 0 ? ("target" as const) : ("online" as const),
-    }));
-    const one = await Learner.load("errands-base", options);
-    const wanted = await one.generate(requests);
-    await one.dispose();
-    // One request leaves two ranks without any; calls at the same time wait for each other.
-    const calls = [requests, requests.slice(3), requests.slice(0, 1)].map((call) => model.generate(call));
-    const [all, last, first] = await Promise.all(calls);
-    const written = (list: typeof wanted) => list.map(({ tokens, logProbs }) => ({ tokens, logProbs }));
-    expect(written(all!)).toEqual(written(wanted));
-    expect(written([...first!, ...last!])).toEqual(written([wanted[0]!, wanted[3]!]));
-    await model.dispose();
-    expect(await Promise.all(others.map(async ({ exited }) => (await exited).code))).toEqual([0, 0]);
+    await withRanks(3, load(3, true), async (model) => {
+      const requests = Array.from({ length: 4 }, (_, i) => ({
+        ...{ tokens: ids(12 + 5 * i, i), maxNewTokens: 4 + 6 * i, seed: i },
+        weights: i % 2 === 0 ? ("target" as const) : ("online" as const),
+      }));
+      const one = await Learner.load("errands-base", options);
+      const wanted = await one.generate(requests);
+      await one.dispose();
+      // One request leaves two ranks without any; calls at the same time wait for each other.
+      const calls = [requests, requests.slice(3), requests.slice(0, 1)].map((call) => model.generate(call));
+      const [all, last, first] = await Promise.all(calls);
+      const written = (list: typeof wanted) => list.map(({ tokens, logProbs }) => ({ tokens, logProbs }));
+      expect(written(all!)).toEqual(written(wanted));
+      expect(written([...first!, ...last!])).toEqual(written([wanted[0]!, wanted[3]!]));
+    });
   });
 
   test.each([
@@ -203,11 +197,11 @@ describe("a learner of two ranks", () => {
   ] as const)(
     "ends with ERR_PEER when the other rank is killed: sharding %s, layerwise %s",
     async (sharding, layerwise) => {
-      const { whole, other } = await open(load(sharding, layerwise));
+      const { model: whole, others } = await openRanks(2, load(sharding, layerwise));
       await whole.updateTarget(1);
       const long = { tokens: ids(9, 1), maxNewTokens: 400, forbidden: whole.endOfTurnIds };
       const started = performance.now();
-      other.child.kill("SIGKILL");
+      others[0]!.child.kill("SIGKILL");
       await expect(
         (async () => {
           for (;;) {

@@ -4,6 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
+import { expect } from "vitest";
 import { DistributedLearner } from "../../lib/ranks/distributed-learner.ts";
 import { joinRanks, type Ranks } from "../../lib/ranks/join.ts";
 import type { RankPlace } from "../../lib/ranks/place.ts";
@@ -101,6 +102,18 @@ export async function openRanks(
 ): Promise<{ model: DistributedLearner; others: RankProcess[] }> {
   const { ranks, others } = await joinAsFirst(count, device);
   return { model: await DistributedLearner.open(source, ranks), others };
+}
+
+/** Calls `body` with a learner of `count` ranks. All ranks must end without an error. */
+export async function withRanks(
+  count: number,
+  source: LearnerSource,
+  body: (model: DistributedLearner, others: RankProcess[]) => Promise<void>,
+): Promise<void> {
+  const { model, others } = await openRanks(count, source);
+  await body(model, others);
+  await model.dispose();
+  for (const { exited } of others) expect(await exited).toMatchObject({ code: 0, errors: "" });
 }
 
 /** Processes that serve as ranks of several learners, one learner after the other. */

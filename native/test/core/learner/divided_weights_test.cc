@@ -76,49 +76,55 @@ class CountingAllocator final : public c10::Allocator {
 c10::Allocator* const CountingAllocator::under = c10::GetCPUAllocator();
 thread_local CountingAllocator::Count* CountingAllocator::count = nullptr;
 
-}  // namespace
-
-TEST_CASE("weights that are gathered generate as one learner's, until they are used otherwise") {
+// Calls body(kind, options) for every type, with and without int8, of several kinds.
+template <typename Body>
+void for_generating(const Body& body) {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const bool int8 : {false, true}) {
       for (Kind kind : {Kind::plain, Kind::adapter, Kind::deep}) {
+        CAPTURE(dtype);
         CAPTURE(int8);
         CAPTURE(static_cast<int>(kind));
         LearnerOptions options = options_for(kind, dtype);
         options.int8_generation = int8;
-        const ModelConfig config = kind == Kind::deep ? deep_config() : tiny_config(Family::qwen2);
-        const auto lone = Learner::create(config, 7, options);
-        lone->update_target(1);
-        lone->token_nll(some_texts(), true);
-        lone->step(quick_step(), "");
-        std::vector<std::vector<std::vector<int64_t>>> expected;
-        for (WeightSet which : {WeightSet::online, WeightSet::target})
-          expected.push_back(generated(*lone, which));
-        run_ranks(1, [&](const Group& group) {
-          const auto learner = Learner::create(config, 7, on_ranks(options, group, 3));
-          learner->update_target(1);
-          CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
-          learner->token_nll(some_texts(), true);
-          learner->step(quick_step(), "");
-          for (int round = 0; round < 2; ++round) {
-            learner->gather(WeightSet::online);
-            CHECK(generated(*learner, WeightSet::online) == expected[0]);
-            // Only one set is complete at a time.
-            CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
-            learner->gather(WeightSet::target);
-            learner->gather(WeightSet::target);
-            CHECK(generated(*learner, WeightSet::target) == expected[1]);
-            CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
-            // A pass collects layer by layer again.
-            CHECK(learner->log_probs(some_texts(), WeightSet::target) ==
-                  lone->log_probs(some_texts(), WeightSet::target));
-            CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
-          }
-          CHECK(code_of([&] { learner->gather(WeightSet::reference); }) == "ERR_VALUE");
-        });
+        body(kind, options);
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("weights that are gathered generate as one learner's, until they are used otherwise") {
+  for_generating([](Kind kind, const LearnerOptions& options) {
+    const auto lone = make(options, kind, nullptr, 0);
+    lone->token_nll(some_texts(), true);
+    lone->step(quick_step(), "");
+    std::vector<std::vector<std::vector<int64_t>>> expected;
+    for (WeightSet which : {WeightSet::online, WeightSet::target})
+      expected.push_back(generated(*lone, which));
+    run_ranks(1, [&](const Group& group) {
+      const auto learner = make(options, kind, group, 3);
+      CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
+      learner->token_nll(some_texts(), true);
+      learner->step(quick_step(), "");
+      for (int round = 0; round < 2; ++round) {
+        learner->gather(WeightSet::online);
+        CHECK(generated(*learner, WeightSet::online) == expected[0]);
+        // Only one set is complete at a time.
+        CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
+        learner->gather(WeightSet::target);
+        learner->gather(WeightSet::target);
+        CHECK(generated(*learner, WeightSet::target) == expected[1]);
+        CHECK(code_of([&] { generated(*learner, WeightSet::online); }) == "ERR_VALUE");
+        // A pass collects layer by layer again.
+        CHECK(learner->log_probs(some_texts(), WeightSet::target) ==
+              lone->log_probs(some_texts(), WeightSet::target));
+        CHECK(code_of([&] { generated(*learner, WeightSet::target); }) == "ERR_VALUE");
+      }
+      CHECK(code_of([&] { learner->gather(WeightSet::reference); }) == "ERR_VALUE");
+    });
+  });
 }
 
 TEST_CASE("ranks generate different numbers of texts with gathered weights") {
@@ -138,43 +144,33 @@ TEST_CASE("ranks generate different numbers of texts with gathered weights") {
 
 TEST_CASE("ranks that generate layer by layer write one learner's texts to the last bit") {
   const std::vector<GenerateRequest> requests = some_requests();
-  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const bool int8 : {false, true}) {
-      for (Kind kind : {Kind::plain, Kind::adapter, Kind::deep}) {
-        CAPTURE(int8);
-        CAPTURE(static_cast<int>(kind));
-        LearnerOptions options = options_for(kind, dtype);
-        options.int8_generation = int8;
-        options.layerwise_generation = true;  // does nothing without ranks
-        const ModelConfig config = kind == Kind::deep ? deep_config() : tiny_config(Family::qwen2);
-        const auto lone = Learner::create(config, 7, options);
-        std::array<std::vector<GenerateResult>, 2> expected;
-        expected[0] = lone->generate(requests, WeightSet::online, {});
-        expected[1] = lone->generate(requests, WeightSet::target, {});
-        for (const int ranks : {1, 2, 3, 4}) {  // three requests: the fourth rank has none
-          run_ranks(ranks, [&](const Group& group) {
-            const auto learner = Learner::create(config, 7, on_ranks(options, group, 3));
-            CHECK(learner->generates_together());
-            for (int round = 0; round < 2; ++round) {
-              for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
-                const auto own = learner->generate(share(requests, group.get()), which, {});
-                const auto wanted = share(expected[which == WeightSet::target], group.get());
-                REQUIRE(own.size() == wanted.size());
-                for (size_t i = 0; i < own.size(); ++i) {
-                  CHECK(own[i].tokens == wanted[i].tokens);
-                  CHECK(own[i].log_probs == wanted[i].log_probs);
-                }
-              }
-              learner->log_probs(share(some_texts(), group.get()), WeightSet::target);
-              learner->drop_caches();
+  for_generating([&](Kind kind, LearnerOptions options) {
+    options.layerwise_generation = true;  // does nothing without ranks
+    const auto lone = make(options, kind, nullptr, 0);
+    std::array<std::vector<GenerateResult>, 2> expected;
+    expected[0] = lone->generate(requests, WeightSet::online, {});
+    expected[1] = lone->generate(requests, WeightSet::target, {});
+    for (const int ranks : {1, 2, 3, 4}) {  // three requests: the fourth rank has none
+      run_ranks(ranks, [&](const Group& group) {
+        const auto learner = make(options, kind, group, 3);
+        CHECK(learner->generates_together());
+        for (int round = 0; round < 2; ++round) {
+          for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
+            const auto own = learner->generate(share(requests, group.get()), which, {});
+            const auto wanted = share(expected[which == WeightSet::target], group.get());
+            REQUIRE(own.size() == wanted.size());
+            for (size_t i = 0; i < own.size(); ++i) {
+              CHECK(own[i].tokens == wanted[i].tokens);
+              CHECK(own[i].log_probs == wanted[i].log_probs);
             }
-            CHECK(code_of([&] { learner->begin_generation(requests, WeightSet::online, {}); }) ==
-                  "ERR_VALUE");
-          });
+          }
+          learner->log_probs(share(some_texts(), group.get()), WeightSet::target);
+          learner->drop_caches();
         }
-      }
+        CHECK(code_of([&] { learner->begin_generation(requests, WeightSet::online, {}); }) == "ERR_VALUE");
+      });
     }
-  }
+  });
 }
 
 TEST_CASE("layer by layer, the weights of a step are used, and are gathered for what needs them whole") {

@@ -424,22 +424,26 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * Writes everything that `resume` needs into `directory`, which is created if necessary. The
    * checkpoint contains the effects of all earlier calls. Each file is replaced as a whole;
    * checksums.json is written last. The files are written from the weights themselves, by a thread of
-   * their own: `generate` runs meanwhile, and later calls of other kinds wait. (With several ranks
-   * `generate` waits too.) With an adapter, the loaded model is not saved: `resume` looks
-   * for it under the name or path that `load` was given.
+   * their own: `generate` runs meanwhile, and later calls of other kinds wait. With an adapter, the
+   * loaded model is not saved: `resume` looks for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO
    */
   async save(directory: string): Promise<void> {
     if (this.#follows) return this.#run(() => this.#native.save(directory));
     prepare(directory);
+    // The core's part begins even if this rank cannot write the rest: other ranks wait for it.
+    await finish(directory, this.#native.save(directory), this.#saveSampling(directory));
+  }
+
+  async #saveSampling(directory: string): Promise<void> {
     writeSampling(directory, {
       seed: this.seed,
       requests: this.#generator.requests,
       tokenizer: this.tokenizer !== undefined,
       base: this.#base,
     });
-    await finish(directory, this.#native.save(directory), this.tokenizer?.save(directory));
+    await this.tokenizer?.save(directory);
   }
 
   /**

@@ -14,17 +14,17 @@ export function prepare(directory: string): void {
 }
 
 /**
- * Waits for the core's and the tokenizer's files, then writes checksums. Both are waited for, so
- * that nothing is still being written when this rejects.
+ * Waits for the core's files and the others, then writes checksums. Both are waited for, so that
+ * nothing is still being written when this rejects.
  */
 export async function finish(
   directory: string,
   core: Promise<void>,
-  tokenizer: Promise<void> | undefined,
+  others: Promise<void> | undefined,
 ): Promise<void> {
-  const [native, text] = await Promise.allSettled([core, tokenizer]);
+  const [native, rest] = await Promise.allSettled([core, others]);
   if (native.status === "rejected") throw fromNative(native.reason);
-  if (text.status === "rejected") throw ioError(directory, text.reason);
+  if (rest.status === "rejected") throw ioError(directory, rest.reason);
   await writeChecksums(directory, ["base"]);
 }
 

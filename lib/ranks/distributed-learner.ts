@@ -5,6 +5,7 @@
 
 import { type NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
+import { makeDirectory } from "../files/disk.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import {
   distilledTexts,
@@ -313,21 +314,22 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
 
   /**
    * As `Learner.save`. The checkpoint is that of one learner: any number of ranks can resume it.
+   * Rank 0 writes it, and receives the parts of the others while all ranks generate.
    */
   async save(directory: string): Promise<void> {
-    await this.#all("save", directory);
+    await this.#write("save", directory);
   }
 
   async exportHuggingFace(directory: string): Promise<void> {
-    await this.#all("exportHuggingFace", directory);
+    await this.#write("exportHuggingFace", directory);
   }
 
   async exportRewardModel(directory: string): Promise<void> {
-    await this.#all("exportRewardModel", directory);
+    await this.#write("exportRewardModel", directory);
   }
 
   async exportAdapter(directory: string): Promise<void> {
-    await this.#all("exportAdapter", directory);
+    await this.#write("exportAdapter", directory);
   }
 
   /**
@@ -420,6 +422,15 @@ export class DistributedLearner implements PreferenceModel, RewardModel, SoftQMo
     );
     const own = (this.own[method] as AnyMethod).apply(this.own, args);
     return (await this.#values([own, ...others]))[0];
+  }
+
+  /** If the directory cannot be made, no rank begins, because the others would wait for this one. */
+  async #write(
+    method: "save" | "exportHuggingFace" | "exportRewardModel" | "exportAdapter",
+    directory: string,
+  ): Promise<void> {
+    makeDirectory(directory);
+    await this.#all(method, directory);
   }
 
   /**

@@ -30,6 +30,8 @@ namespace {
 
 struct Nothing {};
 
+Napi::Value to_undefined(Napi::Env env, const Nothing&) { return env.Undefined(); }
+
 // A running generate call, and the data that its hooks point to.
 struct Generation {
   std::shared_ptr<GenerateCall> call;
@@ -56,6 +58,11 @@ struct Core {
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
   bool together = false;  // Learner::generates_together()
+
+  // Finishes all generate calls, but not save calls.
+  void finish_generations() noexcept {
+    while (!generations.empty()) advance_generations();
+  }
 
   // Continues generate and save calls, and settles finished ones. Returns whether any is left.
   bool advance() noexcept {
@@ -188,7 +195,20 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           work(learner);
           return Nothing{};
         },
-        [](Napi::Env env, const Nothing&) { return env.Undefined(); });
+        to_undefined);
+  }
+
+  // The same for work that waits for generate calls, but not for save calls.
+  template <typename Result, typename Work, typename Convert>
+  Napi::Promise submit_beside_saving(Work work, Convert convert, std::function<void(bool)> settled = {}) {
+    return worker_->submit_joining<Result>(
+        Env(),
+        [core = core_, work = std::move(work)](const std::shared_ptr<Worker::Promised<Result>>& promised) {
+          const at::NoGradGuard no_grad;
+          core->finish_generations();
+          promised->resolve(work(*core->learner));
+        },
+        std::move(convert), std::move(settled));
   }
 
   void account(Napi::Env env, int64_t bytes) {
@@ -284,13 +304,10 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
     // Calls of ranks that generate together run one after another, because the ranks must agree on
     // which call a step belongs to.
     if (core_->together)
-      return worker->submit(
-          env,
-          [requests = std::move(requests), which, hooks = std::move(hooks), cancelled, core = core_,
-           token_bytes = token_bytes_, grammars = grammars_] {
-            const at::NoGradGuard no_grad;
-            return core->learner->generate(requests, which, hooks);
-          },
+      return submit_beside_saving<Results>(
+          [requests = std::move(requests), which, hooks = std::move(hooks), cancelled,
+           token_bytes = token_bytes_,
+           grammars = grammars_](Learner& learner) { return learner.generate(requests, which, hooks); },
           from_results, settled);
     return worker->submit_joining<Results>(
         env,
@@ -317,7 +334,7 @@ Napi::Value LearnerHandle::save(Napi::Value given) {
        core = core_](const std::shared_ptr<Worker::Promised<Nothing>>& promised) {
         core->savings.push_back({core->learner->begin_save(directory), promised});
       },
-      [](Napi::Env env, const Nothing&) { return env.Undefined(); });
+      to_undefined);
 }
 
 void LearnerHandle::set_token_bytes(Napi::Value given, Napi::Value controls) {
@@ -360,8 +377,12 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
              }),
       method("gather",
              [](Self& self, Value which) {
-               return self.submit(
-                   [which = to_weight_set(which)](Learner& learner) { learner.gather(which); });
+               return self.submit_beside_saving<Nothing>(
+                   [which = to_weight_set(which)](Learner& learner) {
+                     learner.gather(which);
+                     return Nothing{};
+                   },
+                   to_undefined);
              }),
       method("values",
              [](Self& self, Value texts) {

@@ -179,14 +179,15 @@ class Learner {
   // throws ERR_CONFIG if it differs from the saved one.
   //
   // All ranks call save() and the exports; rank 0 writes. A checkpoint does not depend on the
-  // number of ranks or on sharding. Pending gradients are summed.
+  // number of ranks or on sharding. Pending gradients are summed. If a rank fails, save() throws its
+  // error there, ERR_PEER on rank 0, and nothing on the others.
   void save(const std::string& directory);
   // The same in two steps, so that texts can be generated while the files are written. The returned
   // function writes them; it may run on any thread, once, and throws as save() does. It writes the
   // learner's own tensors, without copies (from a GPU, copies of one file at a time): until it has
-  // returned, call no method but begin_generation(), advance_generation() and results(). With ranks
-  // all files are written before begin_save() returns, because collecting them is a collective
-  // operation.
+  // returned, call no method but generate(), begin_generation(), advance_generation(), results() and
+  // gather(). All ranks call both; the returned function collects one file at a time on the CPU of
+  // rank 0, through RankGroup::host().
   std::function<void()> begin_save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");
@@ -251,9 +252,23 @@ class Learner {
   Held held(WeightSet which) const;
   void collect(WeightSet which);  // after an update: completes what computes, from all ranks
   SumOverRanks sum_over_ranks() const;
-  bool writes() const;                                      // whether this rank writes files
-  std::optional<Weights> gathered(const Units& own) const;  // on the CPU of rank 0
-  AdamWMoments whole_moments(const AdamWMoments& moments) const;
+  bool writes() const;  // whether this rank writes files
+  // A weight set for a file: complete, or with sharding this rank's part of it, which `own` moves to
+  // the CPU in float32.
+  struct Saved {
+    std::optional<Weights> whole = {};
+    std::function<Units()> own = {};
+  };
+  struct File;
+  static Saved saved_parts(Units own);
+  Saved saved_masters() const;
+  Saved saved_target_masters() const;
+  Saved saved_reference() const;
+  Saved saved_pieces(const std::vector<at::Tensor>& pieces) const;  // with sharding
+  // The complete set on rank 0, nothing on the others. With sharding all ranks call it, in the same
+  // order, one thread at a time.
+  std::optional<Weights> whole(const Saved& saved) const;
+  void write_files(const std::vector<File>& files) const;
   void set_moments(AdamWMoments& moments, const AdamWMoments& whole) const;
   void make_sharded_gradients();
   // The reference with sharding 3: a copy of θ, or a loaded one.
@@ -261,7 +276,6 @@ class Learner {
   void restore_sharded_reference();
   void set_sharded_reference(const Weights& whole);
   void set_computing(const Units& units, const std::vector<at::Tensor>& to, const Weights& whole) const;
-  std::optional<Weights> whole_reference() const;  // as whole_masters()
 
   // learner/exchanges.cc. In a scoring call the ranks exchange the gradients of each layer after
   // its backward pass (from sharding 2 on), and collect each layer before it is used (3). They do
@@ -285,9 +299,8 @@ class Learner {
 
   std::vector<at::Tensor> summed_gradients();  // this rank's pieces of the sum over all ranks
   void clear_gradients();                      // after a step
-  // Sums pending gradients over the ranks and moves the sum to rank 0, which returns it; the others
-  // return it too or nothing. Nothing if there are none.
-  std::optional<Weights> pending_gradients();
+  // Sums pending gradients over the ranks and moves the sum to rank 0. Nothing if there are none.
+  std::optional<Saved> pending_gradients();
   void set_pending_gradients(const Weights& whole);
   void reset_sharded_q_heads();
 

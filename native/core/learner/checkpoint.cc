@@ -111,43 +111,39 @@ void require_adapter(const std::optional<AdapterOptions>& given, const std::opti
 
 }  // namespace
 
+// One file of a checkpoint, or several without weight sets.
+struct Learner::File {
+  std::vector<Saved> sets;
+  std::function<void(const std::vector<Weights>& sets)> write;  // on the rank that writes
+};
+
 void Learner::save(const std::string& directory) { begin_save(directory)(); }
 
 std::function<void()> Learner::begin_save(const std::string& directory) {
   return guarded([&]() -> std::function<void()> {
     const fs::path root(directory);
-    std::vector<std::function<void()>> files;  // to be written, in this order
-    std::exception_ptr failure;
-    // With ranks every file is written at once, so that one weight set at a time is collected. A
-    // rank that does not write, or cannot, still takes part in collecting.
-    const auto add = [&](std::function<void()> file) {
-      if (!options_.ranks) return files.push_back(std::move(file));
-      if (!writes() || failure) return;
-      try {
-        file();
-      } catch (...) {
-        failure = std::current_exception();
-      }
+    std::vector<File> files;  // to be written, in this order
+    const auto add = [&](std::vector<Saved> sets, auto write) {
+      files.push_back({std::move(sets), std::move(write)});
     };
-    const auto add_tensors = [&](const std::string& file, NamedTensors tensors, at::ScalarType dtype) {
-      add([path = root / file, tensors = std::move(tensors), dtype] { write_tensors(path, tensors, dtype); });
+    const auto add_weights = [&](const char* file, Saved set, at::ScalarType dtype = at::kFloat) {
+      add({std::move(set)}, [this, path = root / file, dtype](const auto& sets) {
+        write_tensors(path, sets[0].named_views(config_), dtype);
+      });
     };
-    const auto add_weights = [&](const char* file, const std::optional<Weights>& weights,
-                                 at::ScalarType dtype = at::kFloat) {
-      if (weights) add_tensors(file, weights->named_views(config_), dtype);  // else another rank writes
-    };
-    add([root, config = config_, base = base_, has_origin = !base_checksum_.empty(), dtype = options_.dtype] {
-      const std::string text = config.to_json("float32");
+    add({}, [this, root](const auto&) {
+      const std::string text = config_.to_json("float32");
       // load() would read the whole model and ignore the adapter.
-      NLAC_REQUIRE(!base || !(fs::exists(root / "model.safetensors") ||
-                              fs::exists(root / "model.safetensors.index.json")),
+      NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
+                               fs::exists(root / "model.safetensors.index.json")),
                    "ERR_VALUE", root.string(), " holds a whole model: save the adapter elsewhere");
       // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
       fs::remove(root / "learner.json");
       write_file_atomically((root / "config.json").string(), text.data(), text.size());
-      if (base && !has_origin) nlac::export_huggingface(root / kBaseDirectory, config, *base, dtype);
+      if (base_ && base_checksum_.empty())
+        nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
     });
-    add_weights(base_ ? adapter_file : "model.safetensors", whole_masters());
+    add_weights(base_ ? adapter_file : "model.safetensors", saved_masters());
     const auto manifest =
         std::make_shared<nlohmann::json>(nlohmann::json{{"format", kCheckpointFormat},
                                                         {"heads", heads_name(master_.heads())},
@@ -158,12 +154,12 @@ std::function<void()> Learner::begin_save(const std::string& directory) {
                                                         {"gradients", false},
                                                         {"optimizers", nlohmann::json::array()}});
     if (base_) (*manifest)["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
-    if (target_) add_weights("target.safetensors", whole_target_masters());
-    if (reference_) add_weights("reference.safetensors", whole_reference(), options_.dtype);
-    if (const std::optional<Weights> pending = pending_gradients()) {
-      add([path = root / "gradients.safetensors", pending = *pending, config = config_, manifest] {
-        if (!any_nonzero(pending)) return;
-        write_tensors(path, pending.named_views(config));
+    if (target_) add_weights("target.safetensors", saved_target_masters());
+    if (reference_) add_weights("reference.safetensors", saved_reference(), options_.dtype);
+    if (std::optional<Saved> pending = pending_gradients()) {
+      add({std::move(*pending)}, [this, path = root / "gradients.safetensors", manifest](const auto& sets) {
+        if (!any_nonzero(sets[0])) return;
+        write_tensors(path, sets[0].named_views(config_));
         (*manifest)["gradients"] = true;
       });
     }
@@ -171,20 +167,39 @@ std::function<void()> Learner::begin_save(const std::string& directory) {
       if (moments.steps == 0) continue;
       auto& optimizers = (*manifest)["optimizers"];
       const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
-      add_tensors(file, named_moments(whole_moments(moments)), at::kFloat);
+      std::vector<Saved> sets;
+      if (shards_) sets = {saved_pieces(moments.m), saved_pieces(moments.v)};
+      add(std::move(sets), [path = root / file, own = moments](const auto& whole) {
+        const bool divided = !whole.empty();
+        write_tensors(path, named_moments(divided ? AdamWMoments{whole[0].list(), whole[1].list()} : own));
+      });
       optimizers.push_back({{"name", name}, {"file", file}, {"steps", moments.steps}});
     }
-    add([path = root / "learner.json", manifest] {
+    add({}, [path = root / "learner.json", manifest](const auto&) {
       const std::string text = manifest->dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
       write_file_atomically(path.string(), text.data(), text.size());
     });
-    if (failure) std::rethrow_exception(failure);
-    return [files = std::move(files)] {
-      guarded([&] {
-        for (const auto& file : files) file();
-      });
-    };
+    return [this, files = std::move(files)] { guarded([&] { write_files(files); }); };
   });
+}
+
+void Learner::write_files(const std::vector<File>& files) const {
+  // If one rank fails, all stop at the same file.
+  const auto together = [&](const std::function<void()>& body) {
+    options_.ranks ? options_.ranks->host().together(body) : body();
+  };
+  try {
+    for (const File& file : files) {
+      std::vector<Weights> sets;
+      for (const Saved& saved : file.sets)
+        if (const std::optional<Weights> set = whole(saved)) sets.push_back(*set);
+      together([&] {
+        if (writes()) file.write(sets);
+      });
+    }
+  } catch (const OtherRankFailed&) {
+    if (writes()) throw;  // else the checkpoint would count as written
+  }
 }
 
 std::unique_ptr<Learner> Learner::resume(const std::string& directory, const LearnerOptions& given,

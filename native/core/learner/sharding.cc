@@ -154,42 +154,58 @@ SumOverRanks Learner::sum_over_ranks() const {
 
 bool Learner::writes() const { return !options_.ranks || options_.ranks->rank() == 0; }
 
-std::optional<Weights> Learner::gathered(const Units& own) const {
-  const Shards& s = *shards_;
+Learner::Saved Learner::saved_parts(Units own) {
+  return {.own = [own = std::move(own)] {
+    Units on_cpu;
+    for (const at::Tensor& part : own) on_cpu.push_back(part.to(at::kCPU, at::kFloat));
+    return on_cpu;
+  }};
+}
+
+Learner::Saved Learner::saved_masters() const {
+  return shards_ ? saved_parts(shards_->master) : Saved{master_};
+}
+
+Learner::Saved Learner::saved_target_masters() const {
+  return shards_ ? saved_parts(shards_->target_master) : Saved{target_master_};
+}
+
+Learner::Saved Learner::saved_reference() const {
+  const bool divided = shards_ && shards_->divides_weights();
+  return divided ? saved_parts(shards_->own_of(shards_->reference)) : Saved{reference_};
+}
+
+Learner::Saved Learner::saved_pieces(const std::vector<at::Tensor>& pieces) const {
+  return {.own = [pieces, shards = shards_] {
+    Units own = shards->layout.all_own(at::kFloat);
+    const std::vector<at::Tensor> places = shards->layout.pieces(own);
+    for (size_t i = 0; i < places.size(); ++i) places[i].copy_(pieces[i]);
+    return own;
+  }};
+}
+
+std::optional<Weights> Learner::whole(const Saved& saved) const {
+  if (!saved.own) return writes() ? saved.whole : std::nullopt;
+  const ShardLayout& layout = shards_->layout;
+  RankGroup& ranks = options_.ranks->host();
+  Units own, all(layout.units());
   std::optional<Weights> whole;
-  if (writes()) whole = master_.like(at::kFloat, at::kCPU);
+  ranks.together([&] {
+    own = saved.own();
+    if (!writes()) return;
+    whole = master_.like(at::kFloat, at::kCPU);
+    all = layout.all_whole(at::kFloat);
+  });
   for (size_t u = 0; u < own.size(); ++u) {
-    const at::Tensor all = s.layout.whole(u, own[u].options());
-    options_.ranks->all_gather(all, own[u].clone());
-    if (whole) s.layout.point(whole->list(), u, all.to(at::kCPU, at::kFloat));
+    ranks.gather(all[u], own[u]);
+    if (whole) layout.point(whole->list(), u, all[u]);
   }
   return whole;
 }
 
-std::optional<Weights> Learner::whole_masters() const {
-  return shards_ ? gathered(shards_->master) : master_;
-}
+std::optional<Weights> Learner::whole_masters() const { return whole(saved_masters()); }
 
-std::optional<Weights> Learner::whole_target_masters() const {
-  return shards_ ? gathered(shards_->target_master) : target_master_;
-}
-
-std::optional<Weights> Learner::whole_reference() const {
-  return shards_ && shards_->divides_weights() ? gathered(shards_->own_of(shards_->reference)) : reference_;
-}
-
-AdamWMoments Learner::whole_moments(const AdamWMoments& moments) const {
-  if (!shards_) return moments;
-  const Shards& s = *shards_;
-  const auto whole = [&](const std::vector<at::Tensor>& list) {
-    const Units own = s.layout.all_own(s.master.front().options());
-    const std::vector<at::Tensor> pieces = s.layout.pieces(own);
-    for (size_t i = 0; i < pieces.size(); ++i) pieces[i].copy_(list[i]);
-    const std::optional<Weights> all = gathered(own);
-    return all ? all->list() : std::vector<at::Tensor>{};
-  };
-  return {whole(moments.m), whole(moments.v), moments.steps};
-}
+std::optional<Weights> Learner::whole_target_masters() const { return whole(saved_target_masters()); }
 
 void Learner::set_moments(AdamWMoments& moments, const AdamWMoments& whole) const {
   moments.steps = whole.steps;
@@ -258,8 +274,8 @@ void Learner::clear_gradients() {
     if (!s.exchanged(u)) s.gradients[u].zero_();  // the others are empty since their exchange
 }
 
-std::optional<Weights> Learner::pending_gradients() {
-  if (!options_.ranks) return gradients_;
+std::optional<Learner::Saved> Learner::pending_gradients() {
+  if (!options_.ranks) return gradients_ ? std::optional(Saved{gradients_}) : std::nullopt;
   RankGroup& ranks = *options_.ranks;
   if (ranks.max(gradients_.has_value()) == 0) return {};
   ranks.together([&] { make_gradients(); });
@@ -271,13 +287,13 @@ std::optional<Weights> Learner::pending_gradients() {
   };
   if (!shards_) {
     for (const at::Tensor& gradient : gradients_->list()) keep_on_first(gradient);
-    return gradients_;
+    return Saved{gradients_};
   }
   Shards& s = *shards_;
   Units own;
   for (size_t u = 0; u < s.layout.units(); ++u)
     own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, keep_on_first(s.gradients[u])).clone());
-  return gathered(own);
+  return saved_parts(std::move(own));
 }
 
 void Learner::set_pending_gradients(const Weights& whole) {

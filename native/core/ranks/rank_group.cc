@@ -79,6 +79,14 @@ struct RankGroup::Backend {
   // What sum() and max() send, [1]. Allocated once, so that neither fails while the others wait.
   at::Tensor real, integer;
 
+  void connect(const RankPlace& place, at::Device device) {
+    as_peer("the ranks did not connect",
+            [&] { group = device.is_cpu() ? gloo(store, place) : nccl(store, place); });
+    const at::TensorOptions on = at::TensorOptions().device(device);
+    real = at::zeros({1}, on.dtype(at::kDouble));
+    integer = at::zeros({1}, on.dtype(at::kLong));
+  }
+
   template <typename Call>
   void run(const char* what, std::chrono::milliseconds timeout, Call call) {
     NLAC_REQUIRE(group, "ERR_INTERNAL", "the ranks are not connected");
@@ -116,6 +124,9 @@ RankGroup::RankGroup(const RankPlace& place) : place_(place), backend_(std::make
   });
 }
 
+RankGroup::RankGroup(const RankPlace& place, std::unique_ptr<Backend> backend)
+    : place_(place), backend_(std::move(backend)) {}
+
 RankGroup::~RankGroup() = default;
 
 uint16_t RankGroup::port() const { return backend_->server->getPort(); }
@@ -134,12 +145,16 @@ std::string RankGroup::get(const std::string& key) {
 
 void RankGroup::connect(at::Device device) {
   if (backend_->group) return;
-  as_peer("the ranks did not connect", [&] {
-    backend_->group = device.is_cpu() ? gloo(backend_->store, place_) : nccl(backend_->store, place_);
-  });
-  const at::TensorOptions on = at::TensorOptions().device(device);
-  backend_->real = at::zeros({1}, on.dtype(at::kDouble));
-  backend_->integer = at::zeros({1}, on.dtype(at::kLong));
+  backend_->connect(place_, device);
+  auto host = std::make_unique<Backend>();
+  host->store = c10::make_intrusive<c10d::PrefixStore>("host", backend_->store);
+  host->connect(place_, at::kCPU);
+  host_.reset(new RankGroup(place_, std::move(host)));
+}
+
+RankGroup& RankGroup::host() {
+  NLAC_REQUIRE(host_, "ERR_INTERNAL", "the ranks are not connected");
+  return *host_;
 }
 
 void RankGroup::all_reduce(const at::Tensor& tensor) {
@@ -159,6 +174,21 @@ void RankGroup::all_gather(const at::Tensor& all, const at::Tensor& own) {
   if (all.numel() == 0) return;
   at::Tensor to = all, from = own;
   backend_->run("all-gather", place_.timeout, [&] { return backend_->group->_allgather_base(to, from); });
+}
+
+void RankGroup::gather(const at::Tensor& all, const at::Tensor& own) {
+  const int64_t n = own.numel();
+  if (n == 0) return;
+  if (rank() != 0) {
+    std::vector<at::Tensor> tensors{own};
+    backend_->run("gather", place_.timeout, [&] { return backend_->group->send(tensors, 0, 0); });
+    return;
+  }
+  all.narrow(0, 0, n).copy_(own);
+  for (int from = 1; from < size(); ++from) {
+    std::vector<at::Tensor> tensors{all.narrow(0, from * n, n)};
+    backend_->run("gather", place_.timeout, [&] { return backend_->group->recv(tensors, from, 0); });
+  }
 }
 
 std::function<void()> RankGroup::start_all_gather(const at::Tensor& all, const at::Tensor& own) {
@@ -202,7 +232,7 @@ void RankGroup::together(const std::function<void()>& body) {
     throw;
   }
   if (failure) std::rethrow_exception(failure);
-  NLAC_REQUIRE(!failed, "ERR_PEER", "another rank failed; its message has the reason");
+  if (failed) throw OtherRankFailed();
 }
 
 }  // namespace nlac

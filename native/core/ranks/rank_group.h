@@ -2,7 +2,8 @@
 // c10d: a TCPStore for addresses and keys, Gloo between CPUs, NCCL between GPUs.
 //
 // Thread rule: set() and get() on any thread, everything else on the learner's. All ranks make the
-// same collective calls in the same order.
+// same collective calls in the same order. host() is a group of its own: one thread at a time may
+// use it, while the learner's uses this one.
 //
 // Errors: ERR_PEER if another rank has ended, does not answer within the timeout, or failed in
 // together(); ERR_CONFIG if this build cannot connect the device.
@@ -16,7 +17,15 @@
 #include <memory>
 #include <string>
 
+#include "core/error.h"
+
 namespace nlac {
+
+// What together() throws on the ranks that have not failed themselves.
+class OtherRankFailed : public Error {
+ public:
+  OtherRankFailed() : Error("ERR_PEER", "another rank failed; its message has the reason") {}
+};
 
 struct RankPlace {
   int rank = 0, ranks = 1;
@@ -45,6 +54,9 @@ class RankGroup {
   // Connects all ranks for tensors on `device`. Collectives need it. Calls after the first do
   // nothing.
   void connect(at::Device device);
+  // The same ranks for tensors on the CPU, over other connections (Gloo). Collectives of the two
+  // groups do not wait for each other.
+  RankGroup& host();
 
   // In place: the sum of all ranks' tensors, the same bits on every rank.
   void all_reduce(const at::Tensor& tensor);
@@ -52,18 +64,24 @@ class RankGroup {
   void reduce_scatter(const at::Tensor& own, const at::Tensor& all);
   // all [n * ranks] ← every rank's own [n] in order. `own` may be this rank's part of `all`.
   void all_gather(const at::Tensor& all, const at::Tensor& own);
+  // Rank 0's all [n * ranks] ← every rank's own [n] in order. `all` is not used on other ranks. On
+  // the CPU only.
+  void gather(const at::Tensor& all, const at::Tensor& own);
   // Starts all_gather(). The returned function waits for it; it may be called once, or dropped if
   // another call has thrown. Until then neither tensor may be used.
   std::function<void()> start_all_gather(const at::Tensor& all, const at::Tensor& own);
   double sum(double value);
   int64_t max(int64_t value);
-  // Runs `body`, which must not communicate, on all ranks. If it throws on any, all throw.
+  // Runs `body`, which must not communicate, on all ranks. If it throws on any, all throw: its
+  // exception, or OtherRankFailed.
   void together(const std::function<void()>& body);
 
  private:
   struct Backend;
+  RankGroup(const RankPlace& place, std::unique_ptr<Backend> backend);
   RankPlace place_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<RankGroup> host_;
 };
 
 }  // namespace nlac

@@ -1,7 +1,6 @@
 // Checkpoints of a whole model, and exports.
 #include <chrono>
 #include <future>
-#include <map>
 
 #include "test/core/learner/examples.h"
 
@@ -41,17 +40,6 @@ TEST_CASE("a resumed learner continues bit for bit") {
     }
   }
 }
-
-namespace {
-
-std::map<std::string, nlac::test::Bytes> files_of(const Scratch& directory) {
-  std::map<std::string, nlac::test::Bytes> files;
-  for (const auto& entry : fs::directory_iterator(directory.path()))
-    files[entry.path().filename().string()] = nlac::test::read_bytes(entry.path().string());
-  return files;
-}
-
-}  // namespace
 
 TEST_CASE("texts are generated while a checkpoint is written") {
   const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -32,6 +33,14 @@ namespace fs = std::filesystem;
 using nlac::test::Scratch;
 
 using Ids = std::vector<int64_t>;
+
+// The contents of a directory's files by name.
+inline std::map<std::string, nlac::test::Bytes> files_of(const Scratch& directory) {
+  std::map<std::string, nlac::test::Bytes> files;
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    files[entry.path().filename().string()] = nlac::test::read_bytes(entry.path().string());
+  return files;
+}
 
 inline ModelConfig tiny_config(Family family = Family::llama) {
   ModelConfig config;

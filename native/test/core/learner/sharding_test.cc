@@ -1,4 +1,6 @@
 // Several ranks against one learner with all texts.
+#include <functional>
+#include <future>
 #include <mutex>
 
 #include "test/core/learner/on_ranks.h"
@@ -163,6 +165,86 @@ TEST_CASE("a checkpoint of two ranks is resumed by one, three and none, bit for 
       }
     }
   }
+}
+
+namespace {
+
+// A learner with all that a checkpoint may hold.
+std::unique_ptr<Learner> trained(LearnerOptions options, const Group& group, int sharding) {
+  auto learner = make(options, Kind::value, group, sharding);
+  update(*learner, Kind::value, group.get());
+  learner->keep_reference();
+  learner->token_nll(share(some_texts(), group.get()), true);
+  return learner;
+}
+
+}  // namespace
+
+TEST_CASE("ranks generate while a checkpoint is held up by one of them") {
+  const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [sharding, layerwise] : {std::pair{0, false}, std::pair{1, false}, std::pair{2, false},
+                                              std::pair{3, false}, std::pair{3, true}}) {
+      CAPTURE(sharding);
+      CAPTURE(layerwise);
+      Scratch quiet, meanwhile;
+      LearnerOptions options = options_for(Kind::value, dtype);
+      options.layerwise_generation = layerwise;
+      const int stage = sharding;
+      run_ranks(3, [&](const Group& group) {
+        const auto learner = trained(options, group, stage);
+        const auto tokens = [&](WeightSet which) {
+          if (!learner->generates_together()) learner->gather(which);
+          return learner->generate({request}, which, {})[0].tokens;
+        };
+        const std::vector sets{WeightSet::online, WeightSet::target};
+        std::vector<Ids> expected;
+        for (const WeightSet which : sets) expected.push_back(tokens(which));
+        learner->save(quiet.path());
+        const std::function<void()> write = learner->begin_save(meanwhile.path());
+        const auto start = [&] { return std::async(std::launch::async, write); };
+        std::future<void> written;
+        if (group->rank() != 1) written = start();
+        for (int round = 0; round < 3; ++round)
+          for (size_t i = 0; i < sets.size(); ++i) CHECK(tokens(sets[i]) == expected[i]);
+        CHECK_FALSE(fs::exists(meanwhile / "model.safetensors"));
+        if (group->rank() == 1) written = start();
+        for (size_t i = 0; i < sets.size(); ++i) CHECK(tokens(sets[i]) == expected[i]);
+        written.get();
+      });
+      CHECK(files_of(meanwhile) == files_of(quiet));
+      CHECK(files_of(quiet).contains("gradients.safetensors"));
+    }
+  }
+}
+
+TEST_CASE("a rank that fails in a save reports it, and the others stop and stay usable") {
+  static FailingAllocator failing;
+  c10::SetCPUAllocator(&failing, 1);
+  for (int sharding : {1, 2, 3}) {
+    for (const int victim : {0, 1}) {
+      CAPTURE(sharding);
+      CAPTURE(victim);
+      Scratch partial, again;
+      run_ranks(3, [&](const Group& group) {
+        const int rank = group->rank();
+        const auto learner = trained(options_for(Kind::value, at::kFloat), group, sharding);
+        for (const int fails_after : {0, 1, 5}) {
+          const std::function<void()> write = learner->begin_save(partial.path());
+          if (rank == victim) FailingAllocator::left = fails_after;
+          const std::string code = code_of(write);
+          FailingAllocator::left = -1;
+          CHECK(code == (rank == victim ? "ERR_OUT_OF_MEMORY" : rank == 0 ? "ERR_PEER" : "none"));
+        }
+        const auto missing = [&] { learner->save(partial / "missing"); };
+        CHECK(code_of(missing) == (rank == 0 ? "ERR_IO" : "none"));
+        learner->save(again.path());
+      });
+      CHECK_FALSE(fs::exists(partial / "learner.json"));
+      CHECK(fs::exists(again / "learner.json"));
+    }
+  }
+  c10::SetCPUAllocator(failing.under, 1);
 }
 
 TEST_CASE("a saved pending gradient is counted once") {

@@ -45,6 +45,9 @@ TEST_CASE("collectives sum and collect in every type, the same bits on every ran
         wait_first();
         CHECK(at::equal(first, whole));
         CHECK(at::equal(second, whole.neg()));
+        const at::Tensor on_first = at::zeros_like(own);
+        group->gather(on_first, part);
+        CHECK(at::equal(on_first, group->rank() == 0 ? whole : at::zeros_like(own)));
         const std::lock_guard lock(mutex);
         sums[rank] = sum, parts[rank] = part, all[rank] = whole, in_place[rank] = mine;
       });
@@ -95,6 +98,23 @@ TEST_CASE("a failure of one rank is reported by all, and the ranks stay usable")
   });
   CHECK(codes == std::vector<std::string>{"ERR_PEER", "ERR_OUT_OF_MEMORY"});
   CHECK(sums == std::vector<double>{2, 2});
+}
+
+TEST_CASE("the host group works beside the other, in any order") {
+  run_ranks(3, [](const Group& group) {
+    group->connect(at::kCPU);
+    const int rank = group->rank();
+    const auto add_on_host = [&] { return group->host().sum(rank); };
+    std::future<double> added;
+    if (rank == 0) added = std::async(std::launch::async, add_on_host);
+    for (int i = 0; i < 10; ++i) CHECK(group->sum(i) == 3 * i);
+    if (rank != 0) added = std::async(std::launch::async, add_on_host);
+    CHECK(added.get() == 3);
+    const std::string code =
+        code_of([&] { group->host().together([&] { NLAC_REQUIRE(rank != 1, "ERR_IO", "full"); }); });
+    CHECK(code == (rank == 1 ? "ERR_IO" : "ERR_PEER"));
+    CHECK(group->sum(1) == 3);
+  });
 }
 
 TEST_CASE("a rank that has ended is noticed at once, a late one after the timeout") {

@@ -59,9 +59,11 @@ struct Core {
   Heads heads = Heads::none;
   bool together = false;  // Learner::generates_together()
 
-  // Finishes all generate calls, but not save calls.
+  // Finishes all generate calls and continues save calls, before a job that runs beside those. Such
+  // jobs may follow each other without a pause, in which the queue would call advance().
   void finish_generations() noexcept {
-    while (!generations.empty()) advance_generations();
+    do advance();
+    while (!generations.empty());
   }
 
   // Continues generate and save calls, and settles finished ones. Returns whether any is left.

@@ -108,6 +108,23 @@ describe("while a checkpoint of two ranks is written", () => {
     });
   });
 
+  test.each(kinds.slice(3))(
+    "it is written although calls follow without a pause: %s, layerwise %s",
+    async (...kind) => {
+      await withTrained(kind, async (model, directory) => {
+        let written = false;
+        const generate = async () => {
+          while (!written) await model.generate(requests);
+        };
+        const callers = [generate(), generate(), generate()];
+        await model.save(directory);
+        written = true;
+        await Promise.all(callers);
+        expect(isWritten(directory)).toBe(true);
+      });
+    },
+  );
+
   test.each(kinds)(
     "updates wait, and the files are those of a quiet save: %s, layerwise %s",
     async (...kind) => {

@@ -16,6 +16,7 @@ set(nlac_fuzzed_sources
   native/core/model/families.cc
   native/core/model/families/gemma3.cc
   native/core/model/families/gemma4.cc
+  native/core/model/families/gpt_oss.cc
   native/core/model/families/llama.cc
   native/core/model/families/mistral.cc
   native/core/model/families/olmo3.cc
@@ -182,6 +183,7 @@ set(nlac_test_model_sources
   native/test/core/model/experts_test.cc
   native/test/core/model/gated_delta_test.cc
   native/test/core/model/gemma4_test.cc
+  native/test/core/model/gpt_oss_test.cc
   native/test/core/model/kernels_test.cc
   native/test/core/model/qwen3_5_test.cc
   native/test/core/model/weights_test.cc)

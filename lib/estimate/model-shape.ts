@@ -23,8 +23,10 @@ export interface ModelShape {
   gatedAttention?: boolean;
   /** The layers with a gated delta net instead of attention (Qwen3.5). */
   delta?: DeltaShape;
-  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE, Qwen3.5-MoE). */
+  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE, Qwen3.5-MoE, gpt-oss). */
   experts?: ExpertsShape;
+  /** Each head has an attention sink (gpt-oss). */
+  sinks?: boolean;
   /** Attention of each layer, if layers differ (Gemma 4); `headDim` and `kvHeads` are then of some. */
   attention?: readonly LayerAttention[];
   /** Width of each layer's MLP, if layers differ. */
@@ -61,6 +63,8 @@ export interface ExpertsShape {
   intermediate: number;
   /** Width of an expert that every token uses besides; 0: none. */
   shared: number;
+  /** The router and the experts have biases; such experts cannot be adapted (gpt-oss). */
+  biased?: boolean;
 }
 
 /** Sizes of a gated delta net. */

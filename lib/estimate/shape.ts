@@ -144,6 +144,14 @@ const familyShapes: Readonly<Record<string, FamilyShape>> = {
     qkNorm: true,
     norms: 4,
   },
+  gpt_oss: {
+    defaults: {
+      ...{ vocab_size: 201_088, hidden_size: 2880, intermediate_size: 2880, num_hidden_layers: 36 },
+      ...{ num_attention_heads: 64, num_key_value_heads: 8, head_dim: 64, attention_bias: true },
+      ...{ max_position_embeddings: 131_072, sliding_window: 128, num_experts_per_tok: 4 },
+    },
+    pattern: 2,
+  },
 };
 
 /** The shape in a Hugging Face config.json; errors name `source`. Throws ERR_MODEL_FORMAT. */
@@ -190,6 +198,10 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
     ...(ofQwen35 && { gatedAttention: true, delta: deltaOf(config, whole) }),
     ...(type === "gemma4_text" && gemma4Layers(config, whole)),
     ...(type === "qwen3_moe" && { experts: expertsOf(config, whole, [128, 768]) }),
+    ...(type === "gpt_oss" && {
+      sinks: true,
+      experts: { ...expertsOf(config, whole, [128, whole("intermediate_size")]), biased: true },
+    }),
     ...(type === "qwen3_5_moe_text" && {
       experts: {
         ...expertsOf(config, whole, [256, 512]),
@@ -205,6 +217,7 @@ function typeOfArchitecture({ architectures }: Record<string, unknown>): string 
   const type = name.replace(/ForCausalLM$/, "").toLowerCase();
   if (type === "qwen3moe") return "qwen3_moe";
   if (type === "qwen3_5moe") return "qwen3_5_moe_text";
+  if (type === "gptoss") return "gpt_oss";
   return ["gemma3", "gemma4", "qwen3_5"].includes(type) ? `${type}_text` : type;
 }
 
@@ -358,11 +371,19 @@ export function activeLayerMatrices(shape: ModelShape): number {
 
 /** Parameters that one token uses: all, except those of experts that it does not use. */
 export function activeParameterCount(shape: ModelShape): number {
-  return parameterCount(shape) - shape.layers * (layerMatrices(shape) - activeLayerMatrices(shape));
+  const { layers, experts } = shape;
+  const matrices = layers * (layerMatrices(shape) - activeLayerMatrices(shape));
+  const unused = experts === undefined ? 0 : experts.layers * (experts.count - experts.perToken);
+  return parameterCount(shape) - matrices - unused * expertBiases(shape);
+}
+
+/** Biases of one expert. */
+function expertBiases({ experts, hidden }: ModelShape): number {
+  return experts?.biased === true ? 2 * experts.intermediate + hidden : 0;
 }
 
 export function parameterCount(shape: ModelShape): number {
-  const { layers, hidden, vocabulary, tied, delta, layerInputs } = shape;
+  const { layers, hidden, vocabulary, tied, delta, experts, layerInputs } = shape;
   const ofAttention = overAttention(shape, (layer) => {
     const query = shape.heads * layer.headDim;
     const queries = query * (shape.gatedAttention ? 2 : 1);
@@ -371,6 +392,7 @@ export function parameterCount(shape: ModelShape): number {
     return (
       (shape.qkvBias ? queries + keys + ownValues(layer) : 0) +
       (shape.outputBias ? hidden : 0) +
+      (shape.sinks ? shape.heads : 0) +
       (shape.qkNorm ? ofNorms : 0)
     );
   });
@@ -379,8 +401,10 @@ export function parameterCount(shape: ModelShape): number {
   const ofAll =
     ((shape.norms ?? 2) + (layerInputs === undefined ? 0 : 1)) * hidden + (shape.layerScalars ? 1 : 0);
   const ofMlps = mlpWidths(shape).reduce((sum, width) => sum + 2 * width + hidden, 0);
+  const ofExperts = experts?.biased === true ? experts.layers * experts.count * (1 + expertBiases(shape)) : 0;
   const vectors =
     ofAttention +
+    ofExperts +
     (delta?.layers ?? 0) * ofNet +
     layers * ofAll +
     (shape.mlpBias ? ofMlps : 0) +
@@ -423,7 +447,7 @@ export function adapterCount(
   const mixtures = experts?.layers ?? 0;
   const parts = [
     ...mlpWidths(shape).map((width) => ["", 1, ofMlp(width)] as const),
-    ["experts.", mixtures * (experts?.count ?? 0), ofMlp(experts?.intermediate ?? 0)],
+    ["experts.", experts?.biased ? 0 : mixtures * (experts?.count ?? 0), ofMlp(experts?.intermediate ?? 0)],
     ["shared_expert.", experts?.shared ? mixtures : 0, ofMlp(experts?.shared ?? 0)],
     ...attentions(shape).map((layer) => ["", 1, ofAttention(layer)] as const),
     ["", delta?.layers ?? 0, ofNet],

@@ -208,7 +208,8 @@ export interface ModelInfo {
     | "ministral3"
     | "olmo3"
     | "gemma3_text"
-    | "gemma4_text";
+    | "gemma4_text"
+    | "gpt_oss";
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly layers: number;

@@ -25,6 +25,20 @@ export function modernPattern(digits: number, marks = false): string {
   ].join("|");
 }
 
+const contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+const upper = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
+const lower = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
+/** Pattern of gpt-oss (o200k): words are also cut where an upper-case letter follows a lower-case one. */
+export const o200kPattern = [
+  `[^\\r\\n\\p{L}\\p{N}]?${upper}*${lower}+${contractions}`,
+  `[^\\r\\n\\p{L}\\p{N}]?${upper}+${lower}*${contractions}`,
+  "\\p{N}{1,3}",
+  " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*",
+  "\\s*[\\r\\n]+",
+  "\\s+(?!\\S)",
+  "\\s+",
+].join("|");
+
 /** Pieces of a text in order. `place`: where the text stands; default: at the start of all text. */
 export type PreTokenizer = (text: string, place?: Place) => string[];
 
@@ -70,6 +84,7 @@ const linearPatterns: ReadonlySet<string> = new Set([
   modernPattern(1),
   modernPattern(3),
   modernPattern(1, true),
+  o200kPattern,
 ]);
 
 /**

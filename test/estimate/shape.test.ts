@@ -52,7 +52,9 @@ describe("a model's shape", () => {
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
     const matrices = [...stored].filter(([name]) =>
-      /(_proj(_\w+)?|mlp\.gate|shared_expert_gate|per_layer_\w*(gate|projection))\.weight$/.test(name),
+      /((_proj(_\w+)?|mlp\.(gate|router)|shared_expert_gate|per_layer_\w*(gate|projection))\.weight|experts\.\w+_proj)$/.test(
+        name,
+      ),
     );
     expect(shape.layers * layerMatrices(shape)).toBe(sum(matrices.map(([, size]) => size)));
   });
@@ -110,12 +112,29 @@ describe("a model's shape", () => {
     expect(findShape({ config: named })).toEqual(shape);
   });
 
+  test("counts the parameters of experts with biases beside attention with sinks", () => {
+    // gpt-oss-20b: the parameters of transformers' model, and without the experts that a token does not use.
+    const config = {
+      ...{ model_type: "gpt_oss", num_hidden_layers: 24, num_local_experts: 32, num_experts_per_tok: 4 },
+      ...{ attention_bias: true, vocab_size: 201_088, hidden_size: 2880, intermediate_size: 2880 },
+      ...{ num_attention_heads: 64, num_key_value_heads: 8, head_dim: 64, sliding_window: 128 },
+      max_position_embeddings: 131_072,
+    };
+    const shape = findShape({ config });
+    expect(parameterCount(shape)).toBe(20_914_757_184);
+    expect(activeParameterCount(shape)).toBe(4_187_440_704);
+    expect(shape.windows).toEqual(Array.from({ length: 12 }, () => 128));
+    const named = { architectures: ["GptOssForCausalLM"], num_hidden_layers: 24, num_local_experts: 32 };
+    expect(findShape({ config: named })).toEqual(shape);
+  });
+
   test("counts the adapters that a learner counts, of experts and of layers that differ", async () => {
-    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe", "gemma4", "gemma4-dense"]) {
+    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe", "gemma4", "gemma4-dense", "gpt_oss"]) {
       const directory = join(fixtures, "models", name);
       const shape = findShape(directory);
-      const some = name.startsWith("gemma4") ? (["k_proj", "v_proj"] as const) : undefined;
-      for (const targets of [undefined, ["gate_proj"], some ?? ["experts.down_proj", "v_proj"]] as const) {
+      const some = name.startsWith("g") ? (["k_proj", "v_proj"] as const) : undefined;
+      const one = name === "gpt_oss" ? "o_proj" : "gate_proj"; // its experts cannot be adapted
+      for (const targets of [undefined, [one], some ?? ["experts.down_proj", "v_proj"]] as const) {
         const adapter = { rank: 3, alpha: 3, ...(targets && { targets }) };
         await using learner = await Learner.load(directory, { dtype: "float32", adapter });
         expect(adapterCount(shape, adapter)).toBe(learner.info.trainableParameters);

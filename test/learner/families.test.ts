@@ -27,8 +27,8 @@ test.runIf(python)(
     const whole = names.filter((name) => !name.endsWith("-wrapped"));
     expect(whole).toEqual(
       expect.arrayContaining([
-        ...["gemma3", "gemma4", "gemma4-dense", "llama", "olmo3", "qwen3_5", "qwen3_5_moe", "qwen3_moe"],
-        "smollm3",
+        ...["gemma3", "gemma4", "gemma4-dense", "gpt_oss", "llama", "olmo3", "qwen3_5", "qwen3_5_moe"],
+        ...["qwen3_moe", "smollm3"],
       ]),
     );
     await inDirectory(async (directory) => {
@@ -63,6 +63,7 @@ test.runIf(withPeft)(
       ["qwen3-yarn", undefined],
       ["gemma4", undefined],
       ["gemma4-dense", ["k_proj", "v_proj", "down_proj"]],
+      ["gpt_oss", undefined],
     ];
     await inDirectory(async (directory) => {
       const paths: string[] = [];
@@ -104,8 +105,8 @@ test("Gemma 4 has no Q heads, whose logits would be capped, and no classifier", 
   });
 });
 
-test("completions of Gemma 4 have the same bits alone, in company and when scored", async () => {
-  for (const name of ["gemma4", "gemma4-dense"]) {
+test("completions of Gemma 4 and gpt-oss have the same bits alone, in company and when scored", async () => {
+  for (const name of ["gemma4", "gemma4-dense", "gpt_oss"]) {
     await using learner = await Learner.load(join(models, name), { dtype: "float32" });
     const prompts = [[5, 9, 11], [90], Array.from({ length: 30 }, (_, i) => (7 * i) % 97)];
     const requests = prompts.map((tokens, i) => ({ tokens, maxNewTokens: 25, seed: i }));
@@ -118,6 +119,26 @@ test("completions of Gemma 4 have the same bits alone, in company and when score
       for (const [j, value] of scored!.entries()) expect(value).toBeCloseTo(alone!.logProbs[j]!, 4);
     }
   }
+});
+
+test("experts of gpt-oss cannot be adapted, and its checkpoint resumes with the same bits", async () => {
+  const model = join(models, "gpt_oss");
+  const adapter = { rank: 2, alpha: 2, targets: ["gate_proj", "up_proj", "down_proj"] as const };
+  await expect(Learner.load(model, { dtype: "float32", adapter })).rejects.toMatchObject({
+    ...{ code: "ERR_VALUE", message: expect.stringContaining("gate_proj") },
+  });
+  await inDirectory(async (directory) => {
+    const step = async (learner: Learner) => {
+      const losses = await learner.tokenNll(texts.map((text) => ({ ...text, weight: 1 })));
+      await learner.step({ learningRate: 0.01 });
+      return losses.map((loss) => [...loss]);
+    };
+    await using learner = await Learner.load(model, { dtype: "float32" });
+    await step(learner);
+    await learner.save(join(directory, "saved"));
+    await using resumed = await Learner.resume(join(directory, "saved"), { dtype: "float32" });
+    expect([await step(resumed), await step(resumed)]).toEqual([await step(learner), await step(learner)]);
+  });
 });
 
 /** The pending gradients of a mixture of experts after tokenNll, by name. */

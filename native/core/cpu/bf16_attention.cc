@@ -185,9 +185,11 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
     const int64_t own = head.past + first + row / head.group + 1;
     const int64_t from = first_seen(own, head.window);
     float* of_row = scores.get() + row * padded;
-    const float offset = scale * largest_of(of_row + from, own - from);
-    factors[row] = 1.0f / window_exponentials_to(of_row, from, own, block_count * kBlockTokens, scale, offset,
-                                                 probabilities.get() + row * padded);
+    const Sink sink(scale * largest_of(of_row + from, own - from),
+                    head.sinks ? head.sinks + row % head.group : nullptr);
+    factors[row] = 1.0f / (window_exponentials_to(of_row, from, own, block_count * kBlockTokens, scale,
+                                                  sink.largest, probabilities.get() + row * padded) +
+                           sink.share);
   }
   for (int64_t column = 0; column < d; column += wide)
     in_tiles(rows, [&]<int M>(int64_t row) {
@@ -222,11 +224,12 @@ void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits*
     for (int64_t i = 0; i < count; ++i) {
       const int64_t own = past + first + i + 1, from = first_seen(own, head.window);
       float* const row = scores.get() + i * padded;
-      const float offset = scale * largest_of(row + from, own - from);
-      const float sum = window_exponentials_to(row, from, own, seen_padded, scale, offset,
-                                               probabilities.get() + i * padded);
+      const Sink sink(scale * largest_of(row + from, own - from), head.sink);
+      const float sum = window_exponentials_to(row, from, own, seen_padded, scale, sink.largest,
+                                               probabilities.get() + i * padded) +
+                        sink.share;
       factors[i] = 1.0f / sum;
-      logsumexp[first + i] = offset + std::log(sum);
+      logsumexp[first + i] = sink.largest + std::log(sum);
     }
     product(rows_of(probabilities.get(), padded), values.get(), value_pairs * wide, (seen + 1) / 2, count, d,
             sums.get(), d, false);

@@ -54,8 +54,10 @@ struct Head {
   int64_t past = 0;    // keys before the first query's own; there are length - past queries
   int64_t window = 0;  // the last keys that a query sees, its own included; 0: all
   float scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
+  // A further score, not scaled, of a key whose value is zero; null: none. Backward does not read it.
+  const float* sink = nullptr;
 };
-// logsumexp [queries] of the scaled scores. Runs on the calling thread.
+// logsumexp [queries] of the scaled scores and the sink. Runs on the calling thread.
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp);
 // `grad` has the layout of `output`, grad_q that of q; grad_k and grad_v [length, head_dim] f32 are
 // overwritten. Runs on the calling thread.
@@ -80,11 +82,20 @@ struct BlockHead {
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
   int64_t window = 0;               // 0: all
   float scale = 0;                  // of the scores; 0: 1 / sqrt(head_dim)
+  const float* sinks = nullptr;     // [group], as Head::sink
 };
 // The first of `own` tokens that a query sees.
 inline int64_t first_seen(int64_t own, int64_t window) {
   return window > 0 && own > window ? own - window : 0;
 }
+// The largest of a query's scaled scores and its sink (null: none), and what the sink adds to the
+// sum of e^(score - largest).
+struct Sink {
+  float largest, share;
+  __attribute__((always_inline)) Sink(float largest_score, const float* sink)
+      : largest(sink && *sink > largest_score ? *sink : largest_score),
+        share(sink ? __builtin_expf(*sink - largest) : 0.0f) {}
+};
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
 // keys and + values. Runs on the calling thread.
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,

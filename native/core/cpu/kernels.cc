@@ -260,6 +260,23 @@ void gated_gelu_backward(const Number* grad, const Number* gate_up, int64_t rows
 }
 
 template <typename Number>
+void clamped_gate(const Number* gate_up, int64_t rows, int64_t n, float limit, float alpha, Number* y) {
+  at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    kernels_of<Number>().clamped_gate(gate_up + 2 * begin * n, (end - begin) * n, limit, alpha,
+                                      y + begin * n);
+  });
+}
+
+template <typename Number>
+void clamped_gate_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n, float limit,
+                           float alpha, Number* grad_gate_up) {
+  at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    kernels_of<Number>().clamped_gate_backward(grad + begin * n, gate_up + 2 * begin * n, (end - begin) * n,
+                                               limit, alpha, grad_gate_up + 2 * begin * n);
+  });
+}
+
+template <typename Number>
 void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos,
             const float* sin, const int64_t* positions, float sign) {
   if constexpr (std::is_same_v<Number, Bits>)
@@ -305,11 +322,12 @@ void attend(const Head& head, const Number* q, const Number* k, const Number* v,
     for (int64_t i = 0; i < count; ++i) {
       float* const row = scores.get() + i * stride;
       const int64_t own = head.past + first + i + 1, from = first_seen(own, head.window);
-      const float offset = scale * kernels().largest(row + from, own - from);
-      const float sum = kernels().exponentials(row + from, own - from, seen - from, scale, offset);
+      const Sink sink(scale * kernels().largest(row + from, own - from), head.sink);
+      const float sum =
+          kernels().exponentials(row + from, own - from, seen - from, scale, sink.largest) + sink.share;
       std::fill(row, row + from, 0.0f);
       factors[i] = 1.0f / sum;
-      logsumexp[first + i] = offset + __builtin_logf(sum);
+      logsumexp[first + i] = sink.largest + __builtin_logf(sum);
     }
     values.multiply(left_of(scores.get(), stride), count, seen, d, sums.get(), d, false);
     for (int64_t i = 0; i < count; ++i)
@@ -415,6 +433,9 @@ void attend_blocks(const BlockHead& whole, int64_t first, int64_t count, const N
   template void gated_silu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
   template void gated_gelu(const Number*, int64_t, int64_t, Number*);                                      \
   template void gated_gelu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
+  template void clamped_gate(const Number*, int64_t, int64_t, float, float, Number*);                      \
+  template void clamped_gate_backward(const Number*, const Number*, int64_t, int64_t, float, float,        \
+                                      Number*);                                                            \
   template void rotate(Number*, int64_t, int64_t, int64_t, int64_t, const float*, const float*,            \
                        const int64_t*, float);                                                             \
   template void attend(const Head&, const Number*, const Number*, const Number*, Number*, float*);         \

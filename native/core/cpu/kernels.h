@@ -13,7 +13,8 @@
 
 namespace nlac::cpu {
 
-using bf16::Bits, bf16::BlockHead, bf16::first_seen, bf16::Head, bf16::int8_group, bf16::kBlockTokens;
+using bf16::Bits, bf16::BlockHead, bf16::first_seen, bf16::Head, bf16::int8_group, bf16::kBlockTokens,
+    bf16::Sink;
 
 // `Number` below is float or Bits.
 
@@ -62,6 +63,13 @@ void gated_gelu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
 template <typename Number>
 void gated_gelu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                          Number* grad_gate_up);
+// gpt-oss: gate_up [rows, n, 2], gate first → y [rows, n], with c = min(gate, limit):
+// c · σ(alpha c) · (clamp(up, ± limit) + 1).
+template <typename Number>
+void clamped_gate(const Number* gate_up, int64_t rows, int64_t n, float limit, float alpha, Number* y);
+template <typename Number>
+void clamped_gate_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n, float limit,
+                           float alpha, Number* grad_gate_up);
 // In place: x [tokens, heads, 2 half] with `stride` between tokens; cos and sin [positions, half]
 // f32; sign 1 turns, -1 turns back.
 template <typename Number>
@@ -141,6 +149,9 @@ struct NumberKernels {
   void (*gated_gelu)(const Number* gate_up, int64_t rows, int64_t n, Number* y);
   void (*gated_gelu_backward)(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                               Number* grad_gate_up);
+  void (*clamped_gate)(const Number* gate_up, int64_t n, float limit, float alpha, Number* y);
+  void (*clamped_gate_backward)(const Number* grad, const Number* gate_up, int64_t n, float limit,
+                                float alpha, Number* grad_gate_up);
   void (*rotate)(Number* x, int64_t heads, int64_t half, const float* cos, const float* sin, float sign);
   void (*attend_blocks)(const BlockAttention<Number>&);
   // to [rows, n] f32 ← from, rows `stride` apart.

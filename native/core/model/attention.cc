@@ -44,7 +44,12 @@ int64_t queries_at_once(const at::Tensor& q, const at::Tensor& keys) {
 }
 
 // Whether libtorch's flash kernels, which are called without a mask, cannot be used.
-bool limited(const Sight& sight) { return sight.window > 0 || sight.scale > 0; }
+bool limited(const Sight& sight) { return sight.window > 0 || sight.scale > 0 || sight.sinks.defined(); }
+
+// The sinks of heads from `head` on; null: none.
+const float* sinks_from(const Sight& sight, int64_t head) {
+  return sight.sinks.defined() ? sight.sinks.const_data_ptr<float>() + head : nullptr;
+}
 
 double score_scale(const at::Tensor& q, const Sight& sight = {}) {
   return sight.scale > 0 ? sight.scale : 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
@@ -98,8 +103,8 @@ std::vector<Span> spans_of(const std::vector<int64_t>& lengths, int64_t window) 
   }
   return spans;
 }
-cpu::Head head_of(const Span& span, const at::Tensor& q, const at::Tensor& k, const at::Tensor& output,
-                  const Sight& sight) {
+cpu::Head head_of(const Span& span, int64_t head, const at::Tensor& q, const at::Tensor& k,
+                  const at::Tensor& output, const Sight& sight) {
   return {span.end - span.first_key,
           q.size(2),
           q.stride(0),
@@ -107,7 +112,8 @@ cpu::Head head_of(const Span& span, const at::Tensor& q, const at::Tensor& k, co
           output.stride(0),
           span.first_query - span.first_key,
           sight.window,
-          static_cast<float>(sight.scale)};
+          static_cast<float>(sight.scale),
+          sinks_from(sight, head)};
 }
 
 Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -123,7 +129,7 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
       for (int64_t i = begin; i < end; ++i) {
         const Span& span = spans[static_cast<size_t>(i / heads)];
         const int64_t h = i % heads;
-        cpu::attend(head_of(span, q, k, result.output, sight), numbers<Number>(q, span.first_query, h),
+        cpu::attend(head_of(span, h, q, k, result.output, sight), numbers<Number>(q, span.first_query, h),
                     numbers<Number>(k, span.first_key, h / group),
                     numbers<Number>(v, span.first_key, h / group),
                     mutable_numbers<Number>(result.output, span.first_query, h),
@@ -147,7 +153,7 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
   const at::Tensor for_k = at::empty({heads, tokens, d}, options),
                    for_v = at::empty({heads, tokens, d}, options);
   const auto run = [&]<typename Number>(const Span& span, int64_t h, float* to_k, float* to_v) {
-    cpu::attend_backward(head_of(span, q, k, grad, sight), numbers<Number>(q, span.first_query, h),
+    cpu::attend_backward(head_of(span, h, q, k, grad, sight), numbers<Number>(q, span.first_query, h),
                          numbers<Number>(k, span.first_key, h / group),
                          numbers<Number>(v, span.first_key, h / group),
                          numbers<Number>(attended.output, span.first_query, h),
@@ -206,9 +212,14 @@ AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, 
                   from = first_visible(seen, count, sight);
     const auto visible = [&](const at::Tensor& x) { return x.narrow(1, from, seen - from); };
     at::Tensor weights = block_scores(queries.narrow(2, first, count), visible(keys), sight);
-    const at::Tensor largest = weights.amax(-1, true);
+    at::Tensor largest = weights.amax(-1, true), sinks;
+    if (sight.sinks.defined()) {
+      sinks = sight.sinks.view({kv_heads, -1, 1}).repeat_interleave(count, 1);  // as the scores' rows
+      largest = at::maximum(largest, sinks);
+    }
     weights.sub_(largest).exp_();
-    const at::Tensor sum = weights.sum(-1, true);
+    at::Tensor sum = weights.sum(-1, true);
+    if (sinks.defined()) sum.add_((sinks - largest).exp_());
     const at::Tensor attended = wide_product(weights.to(q.scalar_type()), visible(values)).div_(sum);
     output.narrow(2, first, count).copy_(attended.unflatten(1, {-1, count}));
     result.logsumexp.narrow(2, first, count)
@@ -314,6 +325,21 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
     }
     start += length;
   }
+}
+
+at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended,
+                          const std::vector<int64_t>& lengths, const at::Tensor& sinks) {
+  // A sink's share of the softmax is e^(sink - logsumexp). Its value is zero, so the gradient at its score
+  // is the share times -grad · output, as for the other scores.
+  const at::Tensor along = (grad.to(wide(grad)) * attended.output).sum(-1);  // [tokens, heads]
+  const at::Tensor result = at::zeros_like(sinks);
+  int64_t start = 0;
+  for (size_t i = 0; i < lengths.size(); start += lengths[i], ++i) {
+    const at::Tensor logsumexp = attended.logsumexp[i].reshape({sinks.size(0), lengths[i]});
+    const at::Tensor share = (sinks.unsqueeze(1) - logsumexp).exp_();  // [heads, length]
+    result.sub_((share * along.narrow(0, start, lengths[i]).t()).sum(1));
+  }
+  return result;
 }
 
 namespace {
@@ -473,7 +499,8 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
                                  q.stride(0),
                                  output.stride(0),
                                  sight.window,
-                                 static_cast<float>(sight.scale)};
+                                 static_cast<float>(sight.scale),
+                                 sinks_from(sight, head * group)};
       cpu::attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
                          keys + of_head, values + of_head,
                          mutable_numbers<Number>(output, start, head * group));

@@ -17,6 +17,9 @@ namespace nlac {
 struct Sight {
   int64_t window = 0;  // the last tokens up to its own; 0: all
   double scale = 0;    // of the scores; 0: 1 / sqrt(head_dim)
+  // [heads] f32 (f64 for f64): a further score of each head, not scaled, whose value is zero. Undefined:
+  // none.
+  at::Tensor sinks = {};
 };
 
 // q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; rows may be strided, the last
@@ -33,6 +36,10 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
                                const at::Tensor& v, const Attended& attended,
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
                                at::Tensor grad_v, const Sight& sight = {});
+
+// Returns the gradient at the sinks, [heads] f32 (f64 for f64), given that at the output.
+at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended,
+                          const std::vector<int64_t>& lengths, const at::Tensor& sinks);
 
 // The rows of one text in a packed inference step.
 struct KvSlice {
@@ -106,7 +113,7 @@ class CachedAttention {
 // [kv_heads, length, head_dim], length ≥ fresh.
 struct AttendedBlocks {
   at::Tensor output;     // [fresh, heads, head_dim], q's type
-  at::Tensor logsumexp;  // [kv_heads, group, fresh] of the scaled scores, f32 or f64
+  at::Tensor logsumexp;  // [kv_heads, group, fresh] of the scaled scores and the sinks, f32 or f64
 };
 AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                                    int64_t block, const Sight& sight = {});

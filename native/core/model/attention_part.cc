@@ -73,8 +73,11 @@ at::Tensor normed_rows(const at::Tensor& heads, const ModelConfig& config) {
 // The weight of the values' norm.
 at::Tensor ones_for(const at::Tensor& values) { return at::ones({values.size(-1)}, values.options()); }
 
-Sight sight_of(const ModelConfig& config, const LayerKind& kind) {
-  return {kind.window, config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0};
+Sight sight_of(const AttentionWeights& weights, const ModelConfig& config, const LayerKind& kind) {
+  Sight sight{kind.window, config.attention_scalar > 0 ? 1 / std::sqrt(config.attention_scalar) : 0};
+  if (weights.sinks.defined())
+    sight.sinks = weights.sinks.to(weights.sinks.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return sight;
 }
 
 // Multiplies queries by their factor of growth, forward and backward.
@@ -196,6 +199,7 @@ std::vector<Parameter> attention_parameters(const ModelConfig& config, const Lay
       {&weights.k_norm,
        if_has(config.qk_norm && sizes.own_keys, k_norm),
        {{"self_attn.k_norm.weight", k_norm[0]}}},
+      {&weights.sinks, if_has(config.attention_sinks, {config.heads}), {{"self_attn.sinks", config.heads}}},
       {&weights.output, {hidden, q}, {{"self_attn.o_proj.weight", hidden}}, &weights.output_adapter},
       {&weights.output_bias, if_has(config.output_bias, {hidden}), {{"self_attn.o_proj.bias", hidden}}},
   };
@@ -212,7 +216,7 @@ at::Tensor attention_forward(const AttentionWeights& weights, const ModelConfig&
     lent.keys = parts.k;
     lent.values = parts.v;
   }
-  tape.attended = packed_attention(parts.q, parts.k, parts.v, pass.lengths, sight_of(config, kind));
+  tape.attended = packed_attention(parts.q, parts.k, parts.v, pass.lengths, sight_of(weights, config, kind));
   return linear_forward(gated_output(tape, tape.attended.output, Sizes(config, kind)), weights.output,
                         weights.output_bias, weights.output_adapter, residual);
 }
@@ -237,8 +241,11 @@ at::Tensor attention_backward(const AttentionWeights& weights, const ModelConfig
     gradients.k = at::empty(parts.k.sizes(), parts.k.options());
     gradients.v = at::empty(parts.v.sizes(), parts.v.options());
   }
+  const Sight sight = sight_of(weights, config, kind);
   packed_attention_backward(at_attended, parts.q, parts.k, parts.v, tape.attended, pass.lengths, gradients.q,
-                            gradients.k, gradients.v, sight_of(config, kind));
+                            gradients.k, gradients.v, sight);
+  if (into.sinks.defined())
+    into.sinks.add_(sinks_backward(at_attended, tape.attended, pass.lengths, sight.sinks));
   if (kind.keys == Keys::borrowed) {
     LentKeys& lent = pass.lent->at(kind.keys_of);
     add_to(lent.at_keys, gradients.k);
@@ -262,7 +269,7 @@ void attention_infer(const AttentionWeights& weights, const ModelConfig& config,
   norm_and_rotate(weights, config, kind, pass.ropes, pass.positions, tape);
   const Split now = split_qkv(tape.qkv, Sizes(config, kind));
   const at::Tensor attended = at::empty(now.q.sizes(), x.options());
-  pass.attention.run(layer, now.q, now.k, now.v, attended, sight_of(config, kind));
+  pass.attention.run(layer, now.q, now.k, now.v, attended, sight_of(weights, config, kind));
   pass.matrices.of(weights.output)
       .add(gated_output(tape, attended, Sizes(config, kind)), weights.output_bias, sum,
            weights.output_adapter);

@@ -20,11 +20,14 @@ struct AttentionWeights {
   at::Tensor qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
   at::Tensor qkv_bias;        // [(heads + 2 * kv_heads) * head_dim]
   at::Tensor q_norm, k_norm;  // [head_dim], or of all heads, [heads * head_dim] and [kv_heads * head_dim]
+  at::Tensor sinks;           // [heads]
   at::Tensor output;          // [hidden, heads * head_dim]
   at::Tensor output_bias;     // [hidden]
   Adapter qkv_adapter, output_adapter;
 
-  std::vector<at::Tensor*> tensors() { return {&qkv, &qkv_bias, &q_norm, &k_norm, &output, &output_bias}; }
+  std::vector<at::Tensor*> tensors() {
+    return {&qkv, &qkv_bias, &q_norm, &k_norm, &sinks, &output, &output_bias};
+  }
   std::vector<AdaptedMatrix> adapted() { return {{&qkv, &qkv_adapter}, {&output, &output_adapter}}; }
 };
 

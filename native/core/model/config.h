@@ -25,7 +25,8 @@ enum class Family {
   ministral3,
   olmo3,
   gemma3,
-  gemma4
+  gemma4,
+  gpt_oss
 };
 
 // A scheme of rotary positions (rope.h).
@@ -90,6 +91,7 @@ struct ModelConfig {
   bool whole_qk_norm = false;    // with qk_norm: all heads together
   bool value_norm = false;       // with qk_norm: each head of the values too, without a weight
   bool gated_attention = false;  // its output is multiplied by sigmoid(gate), which q_proj yields too
+  bool attention_sinks = false;  // each head has a score of no token, which takes a share of the softmax
   double attention_scalar = 0;   // scores are divided by its square root; 0: by that of head_dim
   double embedding_scale = 1;    // of the embedding's rows
   bool norm_plus_one = false;    // a norm multiplies by 1 + weight

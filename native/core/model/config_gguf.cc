@@ -269,7 +269,8 @@ void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
       break;
     case Family::llama:
     case Family::mistral:
-    case Family::gemma4: break;  // no files of the last are read
+    case Family::gemma4:
+    case Family::gpt_oss: break;  // no files of the last two are read
   }
 }
 

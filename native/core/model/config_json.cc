@@ -49,6 +49,11 @@ void read_token_ids(const Section& root, ModelConfig& config) {
   config.pad_token_id = root.integer("pad_token_id", -1, config.vocab_size - 1).value_or(-1);
 }
 
+bool is_mxfp4(const Json& quantization) {
+  const auto method = quantization.is_object() ? quantization.find("quant_method") : quantization.end();
+  return method != quantization.end() && *method == "mxfp4";
+}
+
 const char* activation_name(Activation activation) {
   return activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
 }
@@ -99,8 +104,9 @@ ModelConfig ModelConfig::from_json(const std::string& config_json) {
   config.rms_norm_eps = root.number("rms_norm_eps").value_or(1e-6);
   config.tied_embeddings = root.boolean("tie_word_embeddings", false);
   config.activation = entry.activation;
-  NLAC_REQUIRE(root.find("quantization_config") == nullptr, format_error, root.where("quantization_config"),
-               ": quantized weights of this kind are not supported");
+  const Json* const quantization = root.find("quantization_config");
+  NLAC_REQUIRE(quantization == nullptr || (entry.mxfp4 && is_mxfp4(*quantization)), format_error,
+               root.where("quantization_config"), ": quantized weights of this kind are not supported");
   entry.read(root, config);
   const char* const activation = activation_name(config.activation);
   for (const char* key : {"hidden_act", "hidden_activation"}) {

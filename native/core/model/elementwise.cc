@@ -194,4 +194,53 @@ at::Tensor gated_backward(const at::Tensor& grad, const at::Tensor& gate_up, Act
   return result;
 }
 
+namespace {
+
+// Clamped pairs of gate and up, in wide precision, and the gate's share σ(alpha c).
+struct Clamped {
+  at::Tensor gate, up, c, share, clamped;
+  Clamped(const at::Tensor& gate_up, double limit, double alpha) {
+    const at::Tensor pairs = gate_up.to(wide(gate_up)).unflatten(-1, {-1, 2});
+    gate = pairs.select(-1, 0), up = pairs.select(-1, 1);
+    c = gate.clamp_max(limit), clamped = up.clamp(-limit, limit);
+    share = at::sigmoid(c * alpha);
+  }
+};
+
+}  // namespace
+
+at::Tensor clamped_gate(const at::Tensor& gate_up, double limit, double alpha) {
+  const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
+  if (cpu::takes(gate_up)) {
+    const at::Tensor result = at::empty({rows, n}, gate_up.options());
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::clamped_gate(cpu::numbers<Number>(gate_up), rows, n, static_cast<float>(limit),
+                        static_cast<float>(alpha), cpu::mutable_numbers<Number>(result));
+    });
+    return result;
+  }
+  const Clamped of(gate_up, limit, alpha);
+  return (of.c * of.share * (of.clamped + 1)).to(gate_up.scalar_type());
+}
+
+at::Tensor clamped_gate_backward(const at::Tensor& grad, const at::Tensor& gate_up, double limit,
+                                 double alpha) {
+  const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
+  if (cpu::takes(gate_up)) {
+    const at::Tensor upstream = grad.contiguous(), result = at::empty_like(gate_up);
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::clamped_gate_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(gate_up), rows, n,
+                                 static_cast<float>(limit), static_cast<float>(alpha),
+                                 cpu::mutable_numbers<Number>(result));
+    });
+    return result;
+  }
+  const Clamped of(gate_up, limit, alpha);
+  const at::Tensor upstream = grad.to(wide(gate_up)), &s = of.share;
+  const at::Tensor slope = s + of.c * alpha * s * (1 - s);
+  const at::Tensor at_gate = (upstream * (of.clamped + 1) * slope).masked_fill_(of.gate > limit, 0),
+                   at_up = (upstream * of.c * s).masked_fill_(of.up.abs() > limit, 0);
+  return at::stack({at_gate, at_up}, -1).flatten(-2).to(gate_up.scalar_type());
+}
+
 }  // namespace nlac

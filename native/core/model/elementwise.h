@@ -48,4 +48,10 @@ at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up
 at::Tensor gated(const at::Tensor& gate_up, Activation activation);
 at::Tensor gated_backward(const at::Tensor& grad, const at::Tensor& gate_up, Activation activation);
 
+// gpt-oss: gate_up [tokens, 2n], gate and up by turns → [tokens, n], with c = min(gate, limit):
+// c · σ(alpha c) · (clamp(up, ± limit) + 1).
+at::Tensor clamped_gate(const at::Tensor& gate_up, double limit, double alpha);
+at::Tensor clamped_gate_backward(const at::Tensor& grad, const at::Tensor& gate_up, double limit,
+                                 double alpha);  // → [tokens, 2n]
+
 }  // namespace nlac

@@ -19,27 +19,33 @@ void for_each_expert(const GroupedRows& groups, const Body& body) {
   }
 }
 
+// The part of a stack that is an expert's; undefined if the stack is.
+at::Tensor of_expert(const at::Tensor& stack, int64_t expert) {
+  return stack.defined() ? stack[expert] : at::Tensor();
+}
+
 // x [rows, in], ordered by expert → [rows, out], each row times its expert's matrix of stack
-// [experts, out, in] and adapter.
-at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const Adapter& adapter,
-                           const GroupedRows& groups) {
+// [experts, out, in] and adapter, plus its bias of `biases` [experts, out] (undefined: none).
+at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const at::Tensor& biases,
+                           const Adapter& adapter, const GroupedRows& groups) {
   const at::Tensor y = at::empty({x.size(0), stack.size(1)}, x.options());
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
-    y.narrow(0, first, rows).copy_(linear_forward(x.narrow(0, first, rows), stack[e], {}, adapter.of(e)));
+    y.narrow(0, first, rows)
+        .copy_(linear_forward(x.narrow(0, first, rows), stack[e], of_expert(biases, e), adapter.of(e)));
   });
   return y;
 }
 
-// Returns the gradient at x, and adds those at the stack and its adapters to `into` and
-// `into_adapter` (undefined: not computed).
+// Returns the gradient at x, and adds those at the stack, its biases and its adapters to `into`,
+// `into_biases` and `into_adapter` (undefined: not computed).
 at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& stack,
                             const Adapter& adapter, const GroupedRows& groups, const at::Tensor& into,
-                            const Adapter& into_adapter) {
+                            const at::Tensor& into_biases, const Adapter& into_adapter) {
   const at::Tensor at_x = at::empty_like(x);
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
     at_x.narrow(0, first, rows)
         .copy_(linear_backward(grad.narrow(0, first, rows), x.narrow(0, first, rows), stack[e],
-                               into.defined() ? into[e] : at::Tensor(), {}, adapter.of(e),
+                               of_expert(into, e), of_expert(into_biases, e), adapter.of(e),
                                into_adapter.of(e)));
   });
   return at_x;
@@ -58,6 +64,23 @@ at::Tensor share_of(const at::Tensor& logits) {
       to[i] = static_cast<scalar_t>(1 / (1 + std::exp(-static_cast<double>(from[i]))));
   });
   return share;
+}
+
+// The activation of gate_up [rows, 2 intermediate], and its gradient.
+at::Tensor activated(const at::Tensor& gate_up, const ModelConfig& config) {
+  const ExpertsShape& shape = config.experts;
+  return shape.clamped() ? clamped_gate(gate_up, shape.limit, shape.alpha)
+                         : gated(gate_up, config.activation);
+}
+at::Tensor activated_backward(const at::Tensor& grad, const at::Tensor& gate_up, const ModelConfig& config) {
+  const ExpertsShape& shape = config.experts;
+  return shape.clamped() ? clamped_gate_backward(grad, gate_up, shape.limit, shape.alpha)
+                         : gated_backward(grad, gate_up, config.activation);
+}
+
+// The router's logits, given its product.
+at::Tensor router_logits(const at::Tensor& product, const at::Tensor& bias) {
+  return bias.defined() ? product + bias : product;
 }
 
 // Products that are not rounded to bfloat16.
@@ -93,7 +116,8 @@ at::Tensor shared_backward(const ExpertsWeights& weights, const ModelConfig& con
 }  // namespace
 
 std::vector<at::Tensor*> ExpertsWeights::tensors() {
-  std::vector<at::Tensor*> all{&router, &gate_up, &down, &shared_gate};
+  std::vector<at::Tensor*> all{&router, &router_bias, &gate_up,    &gate_up_bias,
+                               &down,   &down_bias,   &shared_gate};
   for (at::Tensor* tensor : shared.tensors()) all.push_back(tensor);
   return all;
 }
@@ -106,6 +130,15 @@ std::vector<AdaptedMatrix> ExpertsWeights::adapted() {
 
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights) {
   const int64_t hidden = config.hidden_size, n = config.experts.intermediate, count = config.experts.count;
+  if (config.experts.clamped()) {
+    const std::string experts = "mlp.experts.";
+    return {{&weights.router, {count, hidden}, {{"mlp.router.weight", count}}},
+            {&weights.router_bias, {count}, {{"mlp.router.bias", count}}},
+            {&weights.gate_up, {count, 2 * n, hidden}, {{experts + "gate_up_proj", count}}, nullptr, true},
+            {&weights.gate_up_bias, {count, 2 * n}, {{experts + "gate_up_proj_bias", count}}},
+            {&weights.down, {count, hidden, n}, {{experts + "down_proj", count}}, nullptr, true},
+            {&weights.down_bias, {count, hidden}, {{experts + "down_proj_bias", count}}}};
+  }
   Parameter gate_up{&weights.gate_up, {count, 2 * n, hidden}, {}, &weights.gate_up_adapter},
       down{&weights.down, {count, hidden, n}, {}, &weights.down_adapter};
   for (int64_t e = 0; e < count; ++e) {
@@ -125,13 +158,13 @@ std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeig
 
 at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
                            const at::Tensor& residual, ExpertsTape& tape, bool tape_only) {
-  tape.routing = route(unrounded(x, weights.router), config.experts);
+  tape.routing = route(router_logits(unrounded(x, weights.router), weights.router_bias), config.experts);
   tape.groups = group_by_expert(tape.routing.chosen, config.experts.count);
-  tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up,
+  tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up, weights.gate_up_bias,
                                  weights.gate_up_adapter, tape.groups);
   at::Tensor sum;
   if (!tape_only) {
-    const at::Tensor out = grouped_forward(gated(tape.gate_up, config.activation), weights.down,
+    const at::Tensor out = grouped_forward(activated(tape.gate_up, config), weights.down, weights.down_bias,
                                            weights.down_adapter, tape.groups);
     sum = combine(out, tape.groups, tape.routing.weights, residual);
   }
@@ -143,23 +176,31 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
                             const at::Tensor& x, const ExpertsTape& tape, const at::Tensor& grad,
                             ExpertsWeights& into) {
   const GroupedRows& groups = tape.groups;
-  const at::Tensor inner = gated(tape.gate_up, config.activation);
+  const at::Tensor inner = activated(tape.gate_up, config);
   const at::ScalarType type = x.scalar_type(), real = tape.routing.weights.scalar_type();
-  // A row's output is w · down(inner). `at_inner` is the gradient at inner without w.
+  // A row's output is w · (down(inner) + bias). `at_inner` is the gradient at inner without w.
   at::Tensor w = at::empty({groups.tokens.size(0)}, tape.routing.weights.options());
   w.index_copy_(0, groups.rows.flatten(), tape.routing.weights.flatten());
   w = w.unsqueeze(1);
+  const at::Tensor at_out = grad.index_select(0, groups.tokens);
   const at::Tensor at_inner =
-      grouped_backward(grad.index_select(0, groups.tokens), (inner * w).to(type), weights.down,
-                       weights.down_adapter, groups, into.down, into.down_adapter);
-  const at::Tensor at_w = (at_inner.to(real) * inner.to(real)).sum(1).index_select(0, groups.rows.flatten());
-  const at::Tensor at_gate_up = gated_backward((at_inner * w).to(type), tape.gate_up, config.activation);
+      grouped_backward(at_out, (inner * w).to(type), weights.down, weights.down_adapter, groups, into.down,
+                       {}, into.down_adapter);
+  at::Tensor at_rows_w = (at_inner.to(real) * inner.to(real)).sum(1);
+  if (weights.down_bias.defined())
+    for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
+      const at::Tensor at = at_out.narrow(0, first, rows).to(real);
+      at_rows_w.narrow(0, first, rows).add_(at.mv(weights.down_bias[e].to(real)));
+      if (into.down_bias.defined()) into.down_bias[e].add_((at * w.narrow(0, first, rows)).sum(0));
+    });
+  const at::Tensor at_w = at_rows_w.index_select(0, groups.rows.flatten());
+  const at::Tensor at_gate_up = activated_backward((at_inner * w).to(type), tape.gate_up, config);
   const at::Tensor at_rows =
       grouped_backward(at_gate_up, x.index_select(0, groups.tokens), weights.gate_up, weights.gate_up_adapter,
-                       groups, into.gate_up, into.gate_up_adapter);
+                       groups, into.gate_up, into.gate_up_bias, into.gate_up_adapter);
   const at::Tensor at_logits = route_backward(at_w.view(tape.routing.weights.sizes()), tape.routing,
                                               config.experts, pass.at_probabilities);
-  at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, {});
+  at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, into.router_bias);
   if (config.experts.shared > 0) at_x.add_(shared_backward(weights, config, x, tape, grad, into));
   return combine(at_rows, groups, {}, at_x);
 }
@@ -185,15 +226,17 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
                    const at::Tensor& x, const at::Tensor& sum) {
   // Rounding to int8 would change which experts are chosen.
   const PackedMatrix& router = pass.matrices.of(weights.router, 0, /*exact=*/true);
-  const Routing routing = route(unrounded(x, router), config.experts);
+  const Routing routing = route(router_logits(unrounded(x, router), weights.router_bias), config.experts);
   const GroupedRows groups = group_by_expert(routing.chosen, config.experts.count);
   const at::Tensor rows = x.index_select(0, groups.tokens);
   const at::Tensor out = at::zeros({rows.size(0), sum.size(1)}, sum.options());
   for_each_expert(groups, [&](int64_t e, int64_t first, int64_t count) {
     const at::Tensor gate_up = pass.matrices.of(weights.gate_up, e)
-                                   .forward(rows.narrow(0, first, count), {}, weights.gate_up_adapter.of(e));
+                                   .forward(rows.narrow(0, first, count), of_expert(weights.gate_up_bias, e),
+                                            weights.gate_up_adapter.of(e));
     pass.matrices.of(weights.down, e)
-        .add(gated(gate_up, config.activation), {}, out.narrow(0, first, count), weights.down_adapter.of(e));
+        .add(activated(gate_up, config), of_expert(weights.down_bias, e), out.narrow(0, first, count),
+             weights.down_adapter.of(e));
   });
   sum.copy_(combine(out, groups, routing.weights, sum));
   if (config.experts.shared == 0) return;

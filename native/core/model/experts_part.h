@@ -1,7 +1,8 @@
 // The mixture of experts, a feed-forward part: a router chooses k experts for each token, and the
-// token's output is the weighted sum of theirs, down(silu(gate x) · up x). The products run once
-// per expert, over the rows of all tokens that chose it. A shared expert's output, times
-// sigmoid(shared_gate x), is added for every token. Thread rule: the learner's thread.
+// token's output is the weighted sum of theirs, down(silu(gate x) · up x), or gpt-oss's form of it
+// (ExpertsShape::clamped). The products run once per expert, over the rows of all tokens that chose
+// it. A shared expert's output, times sigmoid(shared_gate x), is added for every token. Thread rule:
+// the learner's thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,9 +17,11 @@
 namespace nlac {
 
 struct ExpertsWeights {
-  at::Tensor router;                      // [experts, hidden]
-  at::Tensor gate_up;                     // [experts, 2 * intermediate, hidden], gate first
-  at::Tensor down;                        // [experts, hidden, intermediate]
+  at::Tensor router;   // [experts, hidden]
+  at::Tensor gate_up;  // [experts, 2 * intermediate, hidden], gate first or by turns
+  at::Tensor down;     // [experts, hidden, intermediate]
+  // [experts], [experts, 2 * intermediate] and [experts, hidden]; undefined: none
+  at::Tensor router_bias, gate_up_bias, down_bias;
   Adapter gate_up_adapter, down_adapter;  // of each expert
   // Undefined without a shared expert.
   at::Tensor shared_gate;  // [1, hidden]
@@ -28,8 +31,8 @@ struct ExpertsWeights {
   std::vector<AdaptedMatrix> adapted();
 };
 
-// The parameters of `config`'s experts, in the order of tensors(). The router and the shared
-// expert's gate cannot be adapted.
+// The parameters of `config`'s experts, in the order of tensors(). The router, the shared expert's
+// gate and the experts of gpt-oss cannot be adapted.
 std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeights& weights);
 
 // What backward needs.

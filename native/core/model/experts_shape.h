@@ -13,6 +13,11 @@ struct ExpertsShape {
   // Coefficient of the load-balance loss that the model's files name. Training uses it on request.
   double balance = 0;
   int64_t shared = 0;  // width of an expert that every token uses besides; 0: none
+  // gpt-oss: the rows of gate and up alternate, everything has biases, and the activation is
+  // clamped_gate of elementwise.h. 0: not so.
+  double limit = 0, alpha = 0;
+
+  bool clamped() const { return limit > 0; }
 
   bool operator==(const ExpertsShape&) const = default;
 };

@@ -7,10 +7,10 @@
 
 namespace nlac {
 
-static constexpr std::array families = {&llama_family,   &qwen2_family,       &qwen3_family,
-                                        &qwen3_5_family, &qwen3_5_moe_family, &qwen3_moe_family,
-                                        &smollm3_family, &mistral_family,     &ministral3_family,
-                                        &olmo3_family,   &gemma3_family,      &gemma4_family};
+static constexpr std::array families = {
+    &llama_family,     &qwen2_family,   &qwen3_family,   &qwen3_5_family,    &qwen3_5_moe_family,
+    &qwen3_moe_family, &smollm3_family, &mistral_family, &ministral3_family, &olmo3_family,
+    &gemma3_family,    &gemma4_family,  &gpt_oss_family};
 
 std::span<const FamilyEntry* const> all_families() { return families; }
 

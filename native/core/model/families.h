@@ -32,6 +32,7 @@ struct FamilyEntry {
   NormNames norms;
   // A JSON object: values of keys that the family's files may omit, as transformers has them.
   const char* defaults = "{}";
+  bool mxfp4 = false;  // files may have their experts in MXFP4
   Activation activation = Activation::silu;
   const char* activation_key = "hidden_act";
   // Reads what differs from the defaults. The sizes are set. Throws ERR_MODEL_FORMAT.
@@ -49,6 +50,6 @@ const FamilyEntry* family_named(std::string_view architecture_or_model_type);
 // One file of families/ each.
 extern const FamilyEntry llama_family, qwen2_family, qwen3_family, qwen3_5_family, qwen3_5_moe_family,
     qwen3_moe_family, smollm3_family, mistral_family, ministral3_family, olmo3_family, gemma3_family,
-    gemma4_family;
+    gemma4_family, gpt_oss_family;
 
 }  // namespace nlac

@@ -84,6 +84,38 @@ void fill(const TensorEntry& entry, const std::vector<int64_t>& order, at::Tenso
   }
 }
 
+// Blocks of MXFP4 (OCP Microscaling Formats 1.0): 32 numbers of four bits in 16 bytes, the lower half
+// first, times a power of two that is stored apart.
+constexpr int64_t mx_values = 32, mx_bytes = 16;
+
+// Expands the stack `blocks` [matrices, rows, n, 16] with `scales` [matrices, rows, n] into `out`,
+// contiguous on the CPU, float32 or bfloat16, of 32 · n columns.
+void fill_mxfp4(const TensorEntry& blocks, const TensorEntry& scales, at::Tensor out) {
+  static constexpr float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  const auto run = [&](auto* numbers) {
+    at::parallel_for(0, scales.elements(), 2048, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const float factor = std::ldexp(1.0f, static_cast<int>(scales.data[b]) - 127);
+        for (int64_t i = 0; i < mx_bytes; ++i) {
+          const uint8_t pair = blocks.data[b * mx_bytes + i];
+          numbers[b * mx_values + 2 * i] = values[pair & 15] * factor;  // exact in bfloat16 too
+          numbers[b * mx_values + 2 * i + 1] = values[pair >> 4] * factor;
+        }
+      }
+    });
+  };
+  if (out.scalar_type() == at::kFloat)
+    run(out.data_ptr<float>());
+  else
+    run(out.data_ptr<at::BFloat16>());
+}
+
+// Where a parameter's numbers are: in one tensor, or as blocks of MXFP4 with their scales.
+struct Place {
+  const TensorEntry* entry;
+  const TensorEntry* scales = nullptr;
+};
+
 // The tensors of a file or of all shards, by name. Those left at the end are unexpected.
 class Source {
  public:
@@ -107,6 +139,18 @@ class Source {
   void require(const TensorEntry& entry, bool supported) const {
     NLAC_REQUIRE(supported, format_error, path_, ": tensor ", printable(entry.name), " has the shape ",
                  at::IntArrayRef(entry.shape), ", which is not a stack of experts");
+  }
+  // Returns where the parameter of that name and shape is, and removes it from the unexpected tensors.
+  Place place(const std::string& name, at::IntArrayRef shape) {
+    const std::string blocks = name + "_blocks", scales = name + "_scales";
+    if (find(name) != nullptr || find(blocks) == nullptr || shape.size() != 3) return {&take(name, shape)};
+    const int64_t count = shape[1] / mx_values;  // files have the columns last
+    const Place packed{&take(blocks, {shape[0], shape[2], count, mx_bytes}),
+                       &take(scales, {shape[0], shape[2], count})};
+    for (const TensorEntry* entry : {packed.entry, packed.scales})
+      NLAC_REQUIRE(entry->type == StoredType::u8 && shape[1] % mx_values == 0, format_error, path_,
+                   ": tensor ", printable(entry->name), " is not MXFP4 of ", shape[1], " columns");
+    return packed;
   }
   // Returns the tensor of that name and shape, and removes it from the unexpected ones.
   const TensorEntry& take(const std::string& name, at::IntArrayRef shape) {
@@ -172,19 +216,28 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // All tensors are looked up before memory is allocated, so that a configuration cannot request
   // more than the file holds. The meta device has shapes only.
-  std::vector<const TensorEntry*> entries;
+  std::vector<Place> places;
   for (const auto& [name, shape_only] :
        allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
-    entries.push_back(&source.take(file_name(name), shape_only.sizes()));
+    places.push_back(source.place(file_name(name), shape_only.sizes()));
   }
   source.require_empty();
 
   const Weights weights = allocate_weights(config, dtype, device, heads);
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
-    const TensorEntry& entry = *entries[next++];
+    const Place& place = places[next++];
+    const TensorEntry& entry = *place.entry;
+    if (place.scales != nullptr) {
+      const at::Tensor stack = view.transpose(1, 2);
+      const at::Tensor staged =
+          stack.is_cpu() ? stack : at::empty(stack.sizes(), stack.options().device(at::kCPU));
+      fill_mxfp4(entry, *place.scales, staged);
+      if (!stack.is_cpu()) stack.copy_(staged);
+      continue;
+    }
     const Stored form = stored(name);
-    if (view.is_cpu() && !form.changes_values()) {
+    if (view.is_cpu() && view.is_contiguous() && !form.changes_values()) {
       fill(entry, form.rows, view);
       continue;
     }
@@ -266,7 +319,8 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
     for (const TensorEntry& tensor : file.tensors) source.add(tensor);
   }
   std::list<TensorEntry> experts;
-  if (model.config.experts.count > 0) split_experts(files, source, model.config.experts.count, experts);
+  if (model.config.experts.count > 0 && !model.config.experts.clamped())
+    split_experts(files, source, model.config.experts.count, experts);
   for (const TensorEntry& tensor : experts) source.add(tensor);
   if (!experts.empty())
     source.drop_if([](std::string_view name) {

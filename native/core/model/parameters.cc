@@ -3,7 +3,8 @@
 namespace nlac {
 
 at::Tensor rows_of(const Parameter& parameter, const at::Tensor& whole, size_t i, int64_t begin) {
-  if (parameter.rows.size() == 1 && whole.size(0) == parameter.rows[0].second) return whole;
+  if (parameter.rows.size() == 1 && whole.size(0) == parameter.rows[0].second)
+    return parameter.transposed ? whole.transpose(1, 2) : whole;
   const at::Tensor rows = whole.dim() > 2 ? whole.flatten(0, -2) : whole;
   return rows.narrow(0, begin, parameter.rows[i].second);
 }

@@ -22,6 +22,7 @@ struct Parameter {
   // after another. A single name that has all of the first dimension is the whole tensor.
   std::vector<std::pair<std::string, int64_t>> rows;
   Adapter* adapter = nullptr;  // of a matrix or stack that can be adapted
+  bool transposed = false;     // files have each matrix of a stack with its columns first
 };
 
 // The part of `whole` [shape] that `parameter.rows[i]` names, as a view. `begin` is its first row.

@@ -78,8 +78,8 @@ struct LoadedModel {
 };
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file, whose rows, columns and values
-// are converted to HF's (gguf_layout.h). Every expected tensor must exist with its shape;
-// unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
+// are converted to HF's (gguf_layout.h). MXFP4 is expanded. Every expected tensor must exist with
+// its shape; unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
 // lm_head.weight), heads that are not requested, and all but the text part of a model of text and
 // images. Requested `heads` that the directory lacks are initialised. `dtype` is float32 or
 // bfloat16. generation_config.json may add to eos_token_ids. Throws ERR_MODEL_NOT_FOUND,

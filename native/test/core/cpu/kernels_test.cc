@@ -99,6 +99,12 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       CHECK(close(gated, nlac::gated(wide(gate_up), Activation::gelu_tanh)));
       kernels.gated_gelu_backward(data<Number>(grad), data<Number>(gate_up), rows, n, data<Number>(at_gates));
       CHECK(close(at_gates, gated_backward(wide(grad), wide(gate_up), Activation::gelu_tanh)));
+      // The limit is a number of both types, on which no gate lies.
+      kernels.clamped_gate(data<Number>(gate_up), rows * n, 7.03125f, 1.702f, data<Number>(gated));
+      CHECK(close(gated, clamped_gate(wide(gate_up), 7.03125, 1.702)));
+      kernels.clamped_gate_backward(data<Number>(grad), data<Number>(gate_up), rows * n, 7.03125f, 1.702f,
+                                    data<Number>(at_gates));
+      CHECK(close(at_gates, clamped_gate_backward(wide(grad), wide(gate_up), 7.03125, 1.702)));
     }
     for (const int64_t half : {1, 3, 16, 37}) {
       CAPTURE(half);
@@ -131,6 +137,18 @@ TEST_CASE("extreme gates are finite in every set, and NaN stays NaN") {
     kernels.gated_silu(data<Number>(broken), 1, gate.size(0), data<Number>(gated));
     CHECK(gated[3].isnan().item<bool>());
     CHECK(gated.isnan().sum().item<int64_t>() == 1);
+
+    at::Tensor pairs = at::stack({gate, at::full_like(gate, 0.5)}, 1).view({1, -1});
+    kernels.clamped_gate(data<Number>(pairs), gate.size(0), 7, 1.702f, data<Number>(gated));
+    CHECK(at::allclose(wide(gated), clamped_gate(wide(pairs), 7, 1.702)[0], precision<Number>, 1e-36));
+    kernels.clamped_gate_backward(data<Number>(at::ones_like(gate)), data<Number>(pairs), gate.size(0), 7,
+                                  1.702f, data<Number>(slopes));
+    CHECK(slopes.isfinite().all().item<bool>());
+    pairs[0][6] = std::numeric_limits<float>::quiet_NaN();
+    pairs[0][9] = std::numeric_limits<float>::quiet_NaN();
+    kernels.clamped_gate(data<Number>(pairs), gate.size(0), 7, 1.702f, data<Number>(gated));
+    CHECK((gated[3].isnan().item<bool>() && gated[4].isnan().item<bool>()));
+    CHECK(gated.isnan().sum().item<int64_t>() == 2);
   });
 }
 

@@ -24,7 +24,8 @@ namespace {
 
 const std::string models[] = {"llama",     "llama-llama3-bias", "qwen2",   "qwen3-yarn", "gemma3",
                               "gemma4",    "gemma4-dense",      "olmo3",   "smollm3",    "ministral3",
-                              "qwen3_moe", "qwen3_moe-step",    "mistral", "qwen3_5",    "qwen3_5_moe"};
+                              "qwen3_moe", "qwen3_moe-step",    "mistral", "qwen3_5",    "qwen3_5_moe",
+                              "gpt_oss"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);

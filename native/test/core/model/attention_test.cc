@@ -4,11 +4,19 @@
 using namespace kernels_test;
 using namespace nlac;
 
-TEST_CASE("attention over packed sequences, forward and backward, with and without a window") {
+namespace {
+
+// A sink for each head, below, among and far above the scores.
+at::Tensor sinks_for(int64_t heads) { return at::linspace(-3, 12, heads); }
+
+}  // namespace
+
+TEST_CASE("attention over packed sequences, forward and backward, with and without a window and sinks") {
   at::manual_seed(4);
   for (const auto& [heads, kv_heads, head_dim] :
        {std::tuple{3, 1, 64}, {4, 2, 128}, {2, 2, 64}, {6, 2, 32}, {4, 1, 20}}) {
-    for (const Sight& sight : {Sight{}, Sight{1, 0}, Sight{17, 0.2}, Sight{64, 0}, Sight{300, 0.05}}) {
+    for (const Sight& sight : {Sight{}, Sight{1, 0}, Sight{17, 0.2}, Sight{64, 0}, Sight{300, 0.05},
+                               Sight{0, 0, sinks_for(heads)}, Sight{17, 0.2, sinks_for(heads)}}) {
       CAPTURE(heads);
       CAPTURE(head_dim);
       CAPTURE(sight.window);
@@ -23,23 +31,29 @@ TEST_CASE("attention over packed sequences, forward and backward, with and witho
         return std::tuple{all.narrow(1, 0, heads), all.narrow(1, heads, kv_heads),
                           all.narrow(1, heads + kv_heads, kv_heads)};
       };
+      at::Tensor at_sinks;
       const auto run = [&](const at::Tensor& all, const at::Tensor& upstream) {
         const auto [q, k, v] = parts(all);
-        const Attended attended = packed_attention(q, k, v, lengths, sight);
+        Sight own = sight;
+        if (all.scalar_type() == at::kDouble && own.sinks.defined()) own.sinks = own.sinks.to(at::kDouble);
+        const Attended attended = packed_attention(q, k, v, lengths, own);
         at::Tensor at_all = at::full_like(all, NAN);
         const auto [grad_q, grad_k, grad_v] = parts(at_all);
-        packed_attention_backward(upstream, q, k, v, attended, lengths, grad_q, grad_k, grad_v, sight);
+        packed_attention_backward(upstream, q, k, v, attended, lengths, grad_q, grad_k, grad_v, own);
+        if (own.sinks.defined()) at_sinks = sinks_backward(upstream, attended, lengths, own.sinks);
         return std::pair{attended.output, at_all};
       };
       const auto [output, gradients] = run(qkv, grad);
       const auto [all_q, all_k, all_v] = parts(qkv);
       at::Tensor exact = at::empty_like(output, at::kDouble),
                  exact_gradients = at::empty_like(qkv, at::kDouble);
+      at::Tensor exact_sinks = at::zeros({heads}, at::kDouble);
+      const at::Tensor near_sinks = at_sinks;
       int64_t start = 0;
       for (const int64_t length : lengths) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, length); };
-        const Formula one =
-            formula(part(all_q), part(all_k), part(all_v), part(grad), sight.window, sight.scale);
+        const Formula one = formula(part(all_q), part(all_k), part(all_v), part(grad), sight);
+        if (one.sinks.defined()) exact_sinks.add_(one.sinks);
         part(exact).copy_(one.output);
         part(exact_gradients).copy_(at::cat({one.q, one.k, one.v}, 1));
         start += length;
@@ -47,6 +61,10 @@ TEST_CASE("attention over packed sequences, forward and backward, with and witho
       const auto [double_output, double_gradients] = run(qkv.to(at::kDouble), grad.to(at::kDouble));
       CHECK(relative(double_output, exact) < 1e-13);
       CHECK(relative(double_gradients, exact_gradients) < 1e-13);
+      if (sight.sinks.defined()) {
+        CHECK(relative(at_sinks, exact_sinks) < 1e-13);
+        CHECK(relative(near_sinks, exact_sinks) < 6e-3);
+      }
       CHECK(relative(output, exact) < 4e-3);
       CHECK(largest(output - exact) < 0.02 * largest(exact));
       const auto [q, k, v] = parts(gradients);
@@ -84,8 +102,9 @@ TEST_CASE("the blockwise attention of other devices equals the formula, with its
         };
         const at::Tensor q = part(0, heads), k = part(heads, kv_heads), v = part(heads + kv_heads, kv_heads),
                          at_output = upstream.narrow(0, start, length);
-        for (const Sight& sight : {Sight{}, Sight{9, 0.3}}) {
-          const Formula exact = formula(q, k, v, at_output, sight.window, sight.scale);
+        const at::Tensor sinks = sinks_for(heads).to(dtype == at::kDouble ? at::kDouble : at::kFloat);
+        for (const Sight& sight : {Sight{}, Sight{9, 0.3}, Sight{9, 0.3, sinks}}) {
+          const Formula exact = formula(q, k, v, at_output, sight);
           for (const int64_t block : {1, 7, 32, 64, 1000}) {
             CAPTURE(length);
             CAPTURE(block);
@@ -99,9 +118,10 @@ TEST_CASE("the blockwise attention of other devices equals the formula, with its
             CHECK((gradients.q.scalar_type() == dtype));
             // The gradients of q and k are differences of terms of v's; with few keys they nearly
             // cancel.
-            const double floor = exact.v.norm().item<double>();
-            CHECK(relative(gradients.q, exact.q, floor) < allowed);
-            CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < allowed);
+            const double floor = exact.v.norm().item<double>(),
+                         of_scores = (sight.sinks.defined() ? 2 : 1) * allowed;  // a sink leaves smaller ones
+            CHECK(relative(gradients.q, exact.q, floor) < of_scores);
+            CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < of_scores);
             CHECK(relative(gradients.values.transpose(0, 1), exact.v) < allowed);
             // Only the last queries, as with a cache.
             const int64_t fresh = (length + 2) / 3;
@@ -163,7 +183,8 @@ TEST_CASE(
                                                         {at::kFloat, 5, 1, 34},
                                                         {at::kFloat, 4, 4, 32},
                                                         {at::kFloat, 14, 2, 6}}) {
-    for (const Sight& sight : {Sight{}, Sight{1, 0}, Sight{21, 0.2}, Sight{100, 0}}) {
+    for (const Sight& sight : {Sight{}, Sight{1, 0}, Sight{21, 0.2}, Sight{100, 0},
+                               Sight{0, 0, sinks_for(heads)}, Sight{21, 0.2, sinks_for(heads)}}) {
       CAPTURE(sight.window);
       CAPTURE(std::string(c10::toString(type)));
       CAPTURE(heads);
@@ -223,7 +244,7 @@ TEST_CASE(
         CAPTURE(fresh);
         const auto of = [&](const at::Tensor& x) { return x.narrow(0, starts[i], past + fresh); };
         const at::Tensor queries = of(q).narrow(0, past, fresh), mine = together.narrow(0, row, fresh);
-        CHECK(relative(mine, formula(queries, of(k), of(v), queries, sight.window, sight.scale).output) <
+        CHECK(relative(mine, formula(queries, of(k), of(v), queries, sight).output) <
               (type == at::kFloat ? 1e-6 : 4e-3));
         if (store.packed()) {
           CHECK(at::equal(run({all[i]}), mine));  // alone

@@ -338,8 +338,9 @@ Json saved(const std::string& name) {
   const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
   return Json::parse(std::string(bytes.begin(), bytes.end()));
 }
-constexpr const char* newer_families[] = {"smollm3", "mistral",      "ministral3", "olmo3",         "gemma3",
-                                          "gemma4",  "gemma4-dense", "qwen3_moe",  "qwen3_moe-step"};
+constexpr const char* newer_families[] = {"smollm3",        "mistral", "ministral3",   "olmo3",
+                                          "gemma3",         "gemma4",  "gemma4-dense", "qwen3_moe",
+                                          "qwen3_moe-step", "gpt_oss"};
 
 }  // namespace
 
@@ -356,7 +357,8 @@ TEST_CASE("every family's configuration is unchanged after writing and reading")
     for (const std::string key :
          {"architectures", "model_type", "layer_types", "sliding_window", "no_rope_layers",
           "hidden_activation", "query_pre_attn_scalar", "num_experts_per_tok", "moe_intermediate_size",
-          "norm_topk_prob", "router_aux_loss_coef", "rms_norm_eps", "tie_word_embeddings"}) {
+          "norm_topk_prob", "router_aux_loss_coef", "rms_norm_eps", "tie_word_embeddings",
+          "num_local_experts", "swiglu_limit", "swiglu_alpha", "attention_bias"}) {
       CAPTURE(key);
       if (before.contains(key) && after.contains(key)) CHECK(before[key] == after[key]);
     }

@@ -20,14 +20,14 @@ using namespace nlac::test;
 
 namespace {
 
-const std::string models[] = {"llama",         "llama-llama3-bias",
-                              "llama-linear",  "llama-yarn-mscale",
-                              "qwen2",         "qwen3-yarn",
-                              "smollm3",       "mistral",
-                              "ministral3",    "olmo3",
-                              "gemma3",        "gemma4",
-                              "gemma4-dense",  "qwen3_moe",
-                              "qwen3_moe-step"};
+const std::string models[] = {"llama",          "llama-llama3-bias",
+                              "llama-linear",   "llama-yarn-mscale",
+                              "qwen2",          "qwen3-yarn",
+                              "smollm3",        "mistral",
+                              "ministral3",     "olmo3",
+                              "gemma3",         "gemma4",
+                              "gemma4-dense",   "qwen3_moe",
+                              "qwen3_moe-step", "gpt_oss"};
 
 struct Case : Example {
   Case(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "models") {}

@@ -81,7 +81,10 @@ TEST_CASE("rows are grouped by expert in the order of the tokens, and sums find 
 }
 
 TEST_CASE("the load-balance loss and its gradients equal transformers'") {
-  for (const char* name : {"qwen3_moe", "qwen3_moe-step", "qwen3_5_moe"})
+  // The routers, of gpt-oss with their biases, and the embedding.
+  const std::pair<const char*, size_t> models[] = {
+      {"qwen3_moe", 3}, {"qwen3_moe-step", 2}, {"qwen3_5_moe", 3}, {"gpt_oss", 5}};
+  for (const auto& [name, gradients_of_balance] : models)
     for (const bool recompute : {false, true}) {
       CAPTURE(name);
       const Example example(name, at::kDouble, "models");
@@ -101,7 +104,7 @@ TEST_CASE("the load-balance loss and its gradients equal transformers'") {
         CHECK(relative_difference(2 * gradient, expected->second) < 1e-5);
         ++compared;
       }
-      CHECK(compared == (std::string(name) == "qwen3_moe-step" ? 2 : 3));  // the routers and the embedding
+      CHECK(compared == gradients_of_balance);
     }
   const Example dense("llama", at::kFloat, "models");
   Decoder decoder(dense.model.config);

@@ -40,15 +40,15 @@ inline double relative(const at::Tensor& result, const at::Tensor& exact, double
 }
 
 // Causal attention by its formula, in float64, with autograd's gradients. q [fresh, heads,
-// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones. `window` and
-// `scale` as in Sight.
+// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones.
 struct Formula {
-  at::Tensor output, q, k, v;
+  at::Tensor output, q, k, v, sinks;
 };
 inline Formula formula(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& grad,
-                       int64_t window = 0, double scale = 0) {
+                       const Sight& sight = {}) {
+  const auto [window, scale, sinks] = sight;
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble, false, true).requires_grad_(); };
-  const std::vector<at::Tensor> inputs{leaf(q), leaf(k), leaf(v)};
+  std::vector<at::Tensor> inputs{leaf(q), leaf(k), leaf(v)};
   const int64_t group = q.size(1) / k.size(1), fresh = q.size(0), length = k.size(0);
   const auto of_heads = [&](const at::Tensor& x) { return x.repeat_interleave(group, 1); };
   const at::Tensor scores = at::einsum("qhd,khd->hqk", {inputs[0], of_heads(inputs[1])}) *
@@ -56,10 +56,16 @@ inline Formula formula(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   at::Tensor ahead = at::ones({fresh, length}, at::kBool).triu(length - fresh + 1);
   if (window > 0)
     ahead = ahead.logical_or(at::ones({fresh, length}, at::kBool).tril(length - fresh - window));
-  const at::Tensor output = at::einsum(
-      "hqk,khd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), of_heads(inputs[2])});
+  at::Tensor seen = scores.masked_fill(ahead, -INFINITY);
+  if (sinks.defined()) {
+    inputs.push_back(leaf(sinks));
+    seen = at::cat({seen, inputs.back().view({-1, 1, 1}).expand({-1, fresh, 1})}, -1);
+  }
+  const at::Tensor shares = at::softmax(seen, -1).narrow(-1, 0, length);
+  const at::Tensor output = at::einsum("hqk,khd->qhd", {shares, of_heads(inputs[2])});
   const auto gradients = torch::autograd::grad({output}, inputs, {grad.to(at::kDouble)});
-  return {output.detach(), gradients[0], gradients[1], gradients[2]};
+  return {output.detach(), gradients[0], gradients[1], gradients[2],
+          sinks.defined() ? gradients[3] : at::Tensor()};
 }
 
 // Stands in for libtorch's allocator on the CPU and remembers the largest request.

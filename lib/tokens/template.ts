@@ -380,10 +380,16 @@ export class ChatTemplate {
         pair,
       },
     );
-    if (form === undefined || !this.readsTools)
+    const before = this.#render(messages, { tools }, marking);
+    const opening = this.#render(messages, { tools, addGenerationPrompt: true }, marking).slice(
+      before.length,
+    );
+    // A call that is a message of its own, as gpt-oss has them, is no part of a turn.
+    const ownMessage = opening !== "" && form?.before.includes(opening);
+    if (form === undefined || ownMessage || !this.readsTools)
       throw new NlacError(
         "ERR_CONFIG",
-        "The model's chat template does not support function calls, or writes their arguments in an unknown form; " +
+        "The model's chat template does not support function calls, or writes them in an unknown form; " +
           'the action format "call" needs them. Use the action format "tool" in the environment.',
       );
     const separator = form.separator === "" ? "\n" : form.separator;

@@ -9,10 +9,13 @@ import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { TextStream } from "../../lib/tokens/text-stream.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { byteTokenizerParts } from "../support/scripted-model.ts";
-import { fixtureText } from "./fixtures.ts";
+import { fixtureJson, fixtureText } from "./fixtures.ts";
 
-/** Control tokens as in the vocabularies of Mistral; `<tool_call>` is none in that of Qwen. */
-const marks = ["[TOOL_CALLS]", "[ARGS]", "[INST]", "[/INST]", "<tool_call>", "</tool_call>"];
+/** Control tokens as in the vocabularies of Mistral and gpt-oss; `<tool_call>` is none in that of Qwen. */
+const marks = [
+  ...["[TOOL_CALLS]", "[ARGS]", "[INST]", "[/INST]", "<tool_call>", "</tool_call>"],
+  ...["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"],
+];
 
 function tokenizerOf(chatTemplate: string): Tokenizer {
   const parts = byteTokenizerParts();
@@ -20,7 +23,7 @@ function tokenizerOf(chatTemplate: string): Tokenizer {
   for (const [i, content] of marks.entries())
     json.added_tokens.push({
       ...json.added_tokens[0],
-      ...{ id: 258 + i, content, special: content.startsWith("[") },
+      ...{ id: 258 + i, content, special: !content.endsWith("tool_call>") },
     });
   return new Tokenizer({ ...parts, chatTemplate });
 }
@@ -234,4 +237,50 @@ it("are refused if the template marks strings inside of the arguments, as Gemma 
   expect(() => conversation.writeCall({ name: "wait", arguments: "{}" })).toThrow(
     expect.objectContaining({ code: "ERR_CONFIG" }),
   );
+});
+
+describe("a template that writes messages in channels, as gpt-oss's does", () => {
+  const source = fixtureText("templates/channels-like.jinja");
+  const tokenizer = tokenizerOf(source);
+  const template = ChatTemplate.of(tokenizer);
+
+  interface Chat {
+    messages: Message[];
+    tools?: ToolSchema[];
+    addGenerationPrompt: boolean;
+    variables?: Record<string, unknown>;
+    text: string;
+  }
+  it.each(fixtureJson<Chat[]>("channels.json"))("renders as in transformers: $text", (chat) => {
+    const { messages, tools, addGenerationPrompt, variables, text } = chat;
+    const given = new ChatTemplate(source, variables && { variables });
+    expect(given.render(messages, { tools, addGenerationPrompt })).toBe(text);
+  });
+
+  it("is refused for calls, which are messages of their own", () => {
+    const conversation = Conversation.start(tokenizer, template, question, { tools });
+    expect(() => conversation.writeCall({ name: "wait", arguments: "{}" })).toThrow(
+      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("unknown form") }),
+    );
+  });
+
+  it("is refused for a second question, because it rewrites the end of an answer", () => {
+    const conversation = Conversation.start(tokenizer, template, question);
+    const said = tokenizer.encodeTemplate("<|channel|>final<|message|>Sunny.<|return|>");
+    conversation.appendGeneration({ tokens: said });
+    expect(() => conversation.append({ role: "user", content: "And now?" })).toThrow(
+      expect.objectContaining({ code: "ERR_TOKENIZER", message: expect.stringContaining("by appending") }),
+    );
+
+    const appending = source
+      .replace("'<|return|>' if loop.last and not add_generation_prompt else '<|end|>'", "'<|end|>'")
+      .replace("{{- '<|start|>assistant' }}", "{{- '<|start|>assistant<|channel|>final<|message|>' }}");
+    const answered = Conversation.start(tokenizer, new ChatTemplate(appending), question);
+    answered.appendGeneration({ tokens: tokenizer.encodeTemplate("Sunny.<|end|>") });
+    answered.append({ role: "user", content: "And now?" });
+    expect(tokenizer.decode(answered.prompt())).toBe(
+      `${template.render([...question, { role: "assistant", content: "Sunny." }, { role: "user", content: "And now?" }])}` +
+        "<|start|>assistant<|channel|>final<|message|>",
+    );
+  });
 });

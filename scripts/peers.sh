@@ -2,7 +2,7 @@
 # Makes the virtual environment of Python peers that some tests, the fixtures and the benchmarks compare with:
 #   scripts/peers.sh              everything
 #   scripts/peers.sh bench        what `nlac bench --peers` measures
-#   scripts/peers.sh families     the same, and the random models of `nlac bench families` (2.4 GB)
+#   scripts/peers.sh families     the same, and the random models of `nlac bench families` (2.7 GB)
 #   scripts/peers.sh cuda         the same, and what runs on a GPU alone
 #   scripts/peers.sh tensorboard  some packages only
 # It lies in $XDG_CACHE_HOME/nlac/peers, beside a node_modules with the one peer from npm, and is never part of the product.

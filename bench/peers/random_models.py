@@ -1,7 +1,7 @@
 """Writes the random models of lib/bench/suites/families.ts, one of each family, of about the size of SmolLM2-135M.
 
 Sizes follow the family's small models where SmolLM2 has no such part. Windows are short, so that texts of 512 tokens
-are longer. Weights are those with which transformers begins, from a fixed seed, in bfloat16: 2.4 GB in all.
+are longer. Weights are those with which transformers begins, from a fixed seed, in bfloat16: 2.7 GB in all.
 
 Usage: python bench/peers/random_models.py DIRECTORY [FAMILY ...]
 Without families all are written that are not there yet.
@@ -35,6 +35,8 @@ CONFIGS = {
     "gemma4": dict(model_type="gemma4_text", num_hidden_layers=20, intermediate_size=1024, global_head_dim=512,
                    num_kv_shared_layers=10, use_double_wide_mlp=True, final_logit_softcapping=30.0,
                    hidden_size_per_layer_input=32, vocab_size_per_layer_input=49152, **GEMMA),
+    "gpt_oss": dict(model_type="gpt_oss", num_hidden_layers=18, sliding_window=128, num_local_experts=16,
+                    num_experts_per_tok=4, intermediate_size=192),
 }
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
-import { modernPattern } from "./pretokenizer.ts";
+import { modernPattern, o200kPattern } from "./pretokenizer.ts";
 import { mergesOfScores, sentencePieceJson } from "./sentencepiece.ts";
 
 /** Token types in GGUF. 5 is unused, 6 a byte. */
@@ -23,15 +23,10 @@ const byteLevel = (words: boolean) => ({
   use_regex: words,
 });
 
-const modernWords = (digits: number, marks = false) => ({
+const splitBy = (pattern: string) => ({
   type: "Sequence",
   pretokenizers: [
-    {
-      type: "Split",
-      pattern: { Regex: modernPattern(digits, marks) },
-      behavior: "Isolated",
-      invert: false,
-    },
+    { type: "Split", pattern: { Regex: pattern }, behavior: "Isolated", invert: false },
     byteLevel(false),
   ],
 });
@@ -44,12 +39,17 @@ interface Conventions {
 
 const gpt2: Conventions = { preTokenizer: byteLevel(true), normalizer: null, ignoreMerges: false };
 const qwen2: Conventions = {
-  preTokenizer: modernWords(1),
+  preTokenizer: splitBy(modernPattern(1)),
   normalizer: { type: "NFC" },
   ignoreMerges: false,
 };
-const qwen35: Conventions = { ...qwen2, preTokenizer: modernWords(1, true) };
-const llama3: Conventions = { preTokenizer: modernWords(3), normalizer: null, ignoreMerges: true };
+const qwen35: Conventions = { ...qwen2, preTokenizer: splitBy(modernPattern(1, true)) };
+const llama3: Conventions = {
+  preTokenizer: splitBy(modernPattern(3)),
+  normalizer: null,
+  ignoreMerges: true,
+};
+const o200k: Conventions = { ...llama3, preTokenizer: splitBy(o200kPattern) };
 const smollm: Conventions = {
   preTokenizer: {
     type: "Sequence",
@@ -68,6 +68,7 @@ const conventions: ReadonlyMap<string, Conventions> = new Map([
   ["llama-bpe", llama3],
   ["llama3", llama3],
   ["llama-v3", llama3],
+  ["gpt-4o", o200k], // gpt-oss
   ["gpt-2", gpt2],
   ["default", gpt2],
 ]);

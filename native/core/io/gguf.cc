@@ -181,11 +181,13 @@ StoredType tensor_type(uint32_t number, const std::string& where) {
     case 13: return StoredType::q5_k;
     case 14: return StoredType::q6_k;
     case 30: return StoredType::bf16;
+    case 39: return StoredType::mxfp4;
   }
   const bool known = number < std::size(tensor_type_names);
   fail("ERR_MODEL_FORMAT", where, " has type ", known ? tensor_type_names[number] : "number ",
        known ? "" : std::to_string(number),
-       ", which is not supported (F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1 and Q4_0 are)");
+       ", which is not supported (F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0 and MXFP4 "
+       "are)");
 }
 
 struct PlacedTensor {

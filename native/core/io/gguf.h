@@ -1,6 +1,6 @@
 // Reads GGUF v3 (little-endian): metadata and tensors, with the same checks as safetensors.h.
-// Tensor types F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1 and Q4_0; another type is
-// ERR_MODEL_FORMAT that names it.
+// Tensor types F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0 and MXFP4; another type
+// is ERR_MODEL_FORMAT that names it.
 #pragma once
 
 #include <cstdint>

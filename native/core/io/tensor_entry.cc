@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "core/error.h"
@@ -81,6 +82,16 @@ void q5_1_block(const uint8_t* block, float* out) {
     const int high = (block[8 + i] >> 4) | static_cast<int>(fifth >> (i + 16) & 1) << 4;
     out[i] = scale * static_cast<float>(low) + minimum;
     out[i + 16] = scale * static_cast<float>(high) + minimum;
+  }
+}
+
+// A nibble is twice a number of four bits, e2m1; the block has half of the power of two.
+void mxfp4_block(const uint8_t* block, float* out) {
+  static constexpr int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const float half = std::ldexp(1.0f, block[0] - 128);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = half * static_cast<float>(doubled[block[1 + i] & 0x0f]);
+    out[i + 16] = half * static_cast<float>(doubled[block[1 + i] >> 4]);
   }
 }
 
@@ -167,6 +178,7 @@ const char* stored_type_name(StoredType type) {
     case StoredType::q4_k: return "Q4_K";
     case StoredType::q5_k: return "Q5_K";
     case StoredType::q6_k: return "Q6_K";
+    case StoredType::mxfp4: return "MXFP4";
   }
   return "?";
 }
@@ -204,6 +216,7 @@ void dequantize(const TensorEntry& entry, int64_t first, int64_t elements, float
     case StoredType::q4_k: return expand_blocks(data, block, elements, out, q4_k_block);
     case StoredType::q5_k: return expand_blocks(data, block, elements, out, q5_k_block);
     case StoredType::q6_k: return expand_blocks(data, block, elements, out, q6_k_block);
+    case StoredType::mxfp4: return expand_blocks(data, block, elements, out, mxfp4_block);
     case StoredType::i64:
     case StoredType::i32:
     case StoredType::u8: break;

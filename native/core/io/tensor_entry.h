@@ -10,7 +10,24 @@ namespace nlac {
 
 // Element or block types that nlac reads. A block type holds 32 values a block, one that ends in _k
 // 256.
-enum class StoredType { f64, f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class StoredType {
+  f64,
+  f32,
+  f16,
+  bf16,
+  i64,
+  i32,
+  u8,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  mxfp4
+};
 
 struct TensorEntry {
   std::string name;

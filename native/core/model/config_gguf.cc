@@ -183,15 +183,19 @@ void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
   }
 }
 
-// Windows as the file says, and their own rotary scheme, which is not scaled.
-void read_gguf_windows(const GgufReader& reader, ModelConfig& config, int64_t period, double local_theta) {
-  config.local_rope.emplace(RopeConfig{.theta = reader.number("rope.freq_base_swa").value_or(local_theta)});
+// Windows as the file says, and with `local_theta` their own rotary scheme, which is not scaled.
+void read_gguf_windows(const GgufReader& reader, ModelConfig& config, int64_t period,
+                       std::optional<double> local_theta) {
+  if (local_theta)
+    config.local_rope.emplace(
+        RopeConfig{.theta = reader.number("rope.freq_base_swa").value_or(*local_theta)});
   const int64_t window = reader.integer("attention.sliding_window", 0, kMaxPositions).value_or(0);
   config.layer_kinds.assign(static_cast<size_t>(config.layers), LayerKind{});
   if (window == 0) return;
   const std::vector<bool> windowed = reader.windowed_layers(config.layers, period);
   for (size_t l = 0; l < windowed.size(); ++l)
-    if (windowed[l]) config.layer_kinds[l] = {.rotary = Rotary::local, .window = window};
+    if (windowed[l])
+      config.layer_kinds[l] = {.rotary = local_theta ? Rotary::local : Rotary::global, .window = window};
 }
 
 // Every layer has experts.
@@ -267,10 +271,17 @@ void read_gguf_family(const GgufReader& reader, ModelConfig& config) {
                                                                  ? config.rope.original_max_positions
                                                                  : config.max_positions);
       break;
+    case Family::gpt_oss:
+      config.attention_sinks = true;
+      config.rope.truncate = false;
+      read_gguf_windows(reader, config, 2, std::nullopt);
+      read_gguf_experts(reader, config);
+      config.experts.limit = 7, config.experts.alpha = 1.702;  // of all models so far; files do not say
+      config.intermediate_size = config.experts.intermediate;
+      break;
     case Family::llama:
     case Family::mistral:
-    case Family::gemma4:
-    case Family::gpt_oss: break;  // no files of the last two are read
+    case Family::gemma4: break;  // no files of the last are read
   }
 }
 
@@ -306,7 +317,8 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   config.activation = entry->activation;
   config.vocab_size = gguf_vocab_size(reader);
   config.hidden_size = reader.required_integer("embedding_length", 1, kMaxWidth);
-  const bool mixture = config.family == Family::qwen3_moe || config.family == Family::qwen3_5_moe;
+  const bool mixture = config.family == Family::qwen3_moe || config.family == Family::qwen3_5_moe ||
+                       config.family == Family::gpt_oss;
   config.intermediate_size = mixture  // its layers may all be experts
                                  ? reader.integer("feed_forward_length", 1, kMaxWidth)
                                        .value_or(config.family == Family::qwen3_moe ? 1 : 512)
@@ -328,7 +340,7 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
     config.head_dim = config.hidden_size / config.heads;
   }
   reader.require_integer("attention.value_length", config.head_dim);
-  if (config.family != Family::gemma3 && config.family != Family::olmo3)
+  if (config.family != Family::gemma3 && config.family != Family::olmo3 && config.family != Family::gpt_oss)
     reader.require_integer("attention.sliding_window", 0);
   if (!mixture) reader.require_integer("expert_count", 0);
   config.rms_norm_eps = reader.required_number("attention.layer_norm_rms_epsilon");

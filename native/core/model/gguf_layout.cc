@@ -62,6 +62,7 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"},
       {"mlp.gate", "ffn_gate_inp"},
+      {"mlp.router", "ffn_gate_inp"},
       {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
       {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
       {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
@@ -76,11 +77,16 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
   const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1), kind = name.substr(part_end);
   if (kind == ".A_log") return block + "ssm_a";
   if (kind == ".dt_bias") return block + "ssm_dt.bias";
+  if (kind == ".sinks") return block + "attn_sinks.weight";
+  if (config.experts.clamped() && part == "mlp.experts")
+    return block + (kind.starts_with(".down") ? "ffn_down_exps" : "ffn_gate_exps") +
+           (kind.ends_with("_bias") ? ".bias" : ".weight");
   const NormNames& norms = entry_of(config.family).norms;
   const std::pair<const char*, const char*> named_norms[] = {
       {norms.before_mixer, "attn_norm"},
       {norms.after_mixer, "post_attention_norm"},
-      {norms.before_feed_forward, config.delta.heads > 0 ? "post_attention_norm" : "ffn_norm"},
+      {norms.before_feed_forward,
+       config.delta.heads > 0 || config.attention_sinks ? "post_attention_norm" : "ffn_norm"},
       {norms.after_feed_forward, "post_ffw_norm"}};
   for (const auto& [norm, gguf] : named_norms)
     if (norm != nullptr && part == norm) return block + gguf + kind;
@@ -101,6 +107,14 @@ Stored gguf_form(const std::string& name, const ModelConfig& config) {
       config.family == Family::ministral3) {
     if (has(".q_proj.")) form.rows = interleaved(config.heads, config.head_dim);
     if (has(".k_proj.")) form.rows = interleaved(config.kv_heads, config.head_dim);
+  }
+  if (config.experts.clamped() && has(".mlp.experts.")) {
+    form.of_stack = true;
+    if (has(".gate_up_proj")) {
+      const std::string gate = gguf_name(name, config), middle = "ffn_gate_exps";
+      form.up = gate;
+      form.up.replace(gate.find(middle), middle.size(), "ffn_up_exps");
+    }
   }
   const bool of_delta = has(".linear_attn.");
   if (config.norm_plus_one && name.ends_with("norm.weight") && !of_delta) form.shift = 1;

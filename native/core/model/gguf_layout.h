@@ -17,6 +17,10 @@ struct Stored {
   std::vector<int64_t> rows, columns;
   float shift = 0;                    // is added to the parameter
   bool negative_exponential = false;  // the file has -exp(parameter)
+  // Of gpt-oss's experts, whose matrices a Hugging Face file has transposed: a GGUF file has the rows of
+  // gate, and those of up in a tensor of the name `up` (empty: it is no matrix of both).
+  bool of_stack = false;
+  std::string up = {};
 
   // Whether more than the order of the rows differs.
   bool changes_values() const { return shift != 0 || negative_exponential || !columns.empty(); }

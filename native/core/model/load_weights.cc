@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/io/checksum.h"
@@ -110,11 +111,27 @@ void fill_mxfp4(const TensorEntry& blocks, const TensorEntry& scales, at::Tensor
     run(out.data_ptr<at::BFloat16>());
 }
 
-// Where a parameter's numbers are: in one tensor, or as blocks of MXFP4 with their scales.
+// Where a parameter's numbers are: in one tensor, as blocks of MXFP4 with their scales, or as rows of
+// gate and up by turns (Stored::of_stack).
 struct Place {
   const TensorEntry* entry;
-  const TensorEntry* scales = nullptr;
+  const TensorEntry *scales = nullptr, *up = nullptr;
 };
+
+// Reads a stack of experts' matrices, or their biases, that a GGUF file does not have transposed. `view` is
+// shaped as in a Hugging Face file.
+void fill_stack(const Place& place, const at::Tensor& view) {
+  const at::Tensor stack = view.dim() == 3 ? view.transpose(1, 2) : view;  // [experts, rows, …]
+  const auto fill_part = [](const TensorEntry& entry, at::Tensor part) {
+    const at::Tensor staged = at::empty(part.sizes(), part.options().device(at::kCPU));
+    fill(entry, {}, staged);
+    part.copy_(staged);
+  };
+  if (place.up == nullptr) return fill_part(*place.entry, stack);
+  const at::Tensor pairs = stack.unflatten(1, {-1, 2});
+  fill_part(*place.entry, pairs.select(2, 0));
+  fill_part(*place.up, pairs.select(2, 1));
+}
 
 // The tensors of a file or of all shards, by name. Those left at the end are unexpected.
 class Source {
@@ -141,7 +158,14 @@ class Source {
                  at::IntArrayRef(entry.shape), ", which is not a stack of experts");
   }
   // Returns where the parameter of that name and shape is, and removes it from the unexpected tensors.
-  Place place(const std::string& name, at::IntArrayRef shape) {
+  Place place(const std::string& name, at::IntArrayRef shape, const Stored& form) {
+    if (form.of_stack) {
+      std::vector<int64_t> rows_first = shape.vec();
+      if (shape.size() == 3) std::swap(rows_first[1], rows_first[2]);
+      if (form.up.empty()) return {&take(name, rows_first)};
+      rows_first[1] /= 2;
+      return {&take(name, rows_first), nullptr, &take(form.up, rows_first)};
+    }
     const std::string blocks = name + "_blocks", scales = name + "_scales";
     if (find(name) != nullptr || find(blocks) == nullptr || shape.size() != 3) return {&take(name, shape)};
     const int64_t count = shape[1] / mx_values;  // files have the columns last
@@ -219,7 +243,7 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
   std::vector<Place> places;
   for (const auto& [name, shape_only] :
        allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
-    places.push_back(source.place(file_name(name), shape_only.sizes()));
+    places.push_back(source.place(file_name(name), shape_only.sizes(), stored(name)));
   }
   source.require_empty();
 
@@ -237,6 +261,10 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
       continue;
     }
     const Stored form = stored(name);
+    if (form.of_stack) {
+      fill_stack(place, view);
+      continue;
+    }
     if (view.is_cpu() && view.is_contiguous() && !form.changes_values()) {
       fill(entry, form.rows, view);
       continue;
@@ -458,7 +486,8 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   }
 
   std::list<TensorEntry> split, restored;
-  if (config.experts.count > 0) split_gguf_experts(file, source, config.experts.count, split);
+  if (config.experts.count > 0 && !config.experts.clamped())
+    split_gguf_experts(file, source, config.experts.count, split);
   if (config.delta.heads > 0) {
     restore_dimensions(file, source, restored);
     model.skipped = drop_further_blocks(file, source, config.layers);

@@ -43,7 +43,7 @@ const FamilyEntry gpt_oss_family = {
     .family = Family::gpt_oss,
     .name = "gpt_oss",
     .architecture = "GptOssForCausalLM",
-    .gguf_architecture = nullptr,
+    .gguf_architecture = "gpt-oss",
     .norms = pre_norms,
     .defaults = R"({"num_hidden_layers": 36, "vocab_size": 201088, "hidden_size": 2880,
                     "intermediate_size": 2880, "head_dim": 64, "num_attention_heads": 64,

@@ -89,7 +89,7 @@ TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
 
 TEST_CASE("a GGUF of a newer family loads to the same configuration and values") {
   for (const std::string name :
-       {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3", "qwen3_5", "qwen3_5_moe"}) {
+       {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3", "qwen3_5", "qwen3_5_moe", "gpt_oss"}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
       const LoadedModel a = load(name, dtype), b = load(name + ".gguf", dtype);

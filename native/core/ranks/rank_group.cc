@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <vector>
@@ -37,6 +39,25 @@ auto as_peer(const std::string& what, Call call) {
     fail("ERR_PEER", what, ": ", first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {  // gloo's
     fail("ERR_PEER", what, ": ", first_line(error.what()));
+  }
+}
+
+// Opens the store, or waits for it. A TCPStore that does not reach its server waits for twice its
+// timeout, therefore it gets several short ones.
+c10::intrusive_ptr<c10d::TCPStore> opened_store(const RankPlace& place, c10d::TCPStoreOptions options) {
+  using std::chrono::milliseconds;
+  const auto deadline = std::chrono::steady_clock::now() + place.timeout;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    options.timeout = std::clamp(left / 2, milliseconds(10), milliseconds(5000));
+    try {
+      return c10::make_intrusive<c10d::TCPStore>(place.address, options);
+    } catch (const c10::DistError&) {
+      if (place.serves) throw;
+      NLAC_REQUIRE(std::chrono::steady_clock::now() + options.timeout < deadline, "ERR_PEER",
+                   "the store of the ranks at ", place.address, ":", place.port, " did not answer for ",
+                   static_cast<double>(place.timeout.count()) / 1000, " s");
+    }
   }
 }
 
@@ -116,12 +137,11 @@ RankGroup::RankGroup(const RankPlace& place) : place_(place), backend_(std::make
   options.isServer = place.serves;
   options.numWorkers = static_cast<size_t>(place.ranks);
   options.waitWorkers = false;
-  options.timeout = place.timeout;
   const std::string where = place.address + ":" + std::to_string(place.port);
-  as_peer("the store of the ranks at " + where + " cannot be used", [&] {
-    backend_->server = c10::make_intrusive<c10d::TCPStore>(place.address, options);
-    backend_->store = c10::make_intrusive<c10d::PrefixStore>(place.prefix, backend_->server);
-  });
+  as_peer("the store of the ranks at " + where + " cannot be used",
+          [&] { backend_->server = opened_store(place, options); });
+  backend_->server->setTimeout(place.timeout);
+  backend_->store = c10::make_intrusive<c10d::PrefixStore>(place.prefix, backend_->server);
 }
 
 RankGroup::RankGroup(const RankPlace& place, std::unique_ptr<Backend> backend)

@@ -1,16 +1,13 @@
 #include "core/model/config.h"
 
-#include <nlohmann/json.hpp>
-
 #include "test/core/fixtures.h"
+#include "test/core/model/config_changes.h"
 #include "test/core/model/gguf_metadata.h"
 
 using namespace nlac;
 using namespace nlac::test;
 
 namespace {
-
-using Json = nlohmann::json;
 
 Json llama() {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -23,13 +20,6 @@ Json llama() {
           {"num_key_value_heads", 2},
           {"max_position_embeddings", 64}};
 }
-
-Json with(Json json, const Json& more) {
-  json.update(more);
-  return json;
-}
-
-ModelConfig read(const Json& json) { return ModelConfig::from_json(json.dump()); }
 
 }  // namespace
 
@@ -333,11 +323,6 @@ TEST_CASE("GGUF metadata that is missing, of the wrong type or unsupported is re
 
 namespace {
 
-// config.json as transformers saves it, of test/fixtures/models.
-Json saved(const std::string& name) {
-  const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
-  return Json::parse(std::string(bytes.begin(), bytes.end()));
-}
 constexpr const char* newer_families[] = {"smollm3",        "mistral", "ministral3",   "olmo3",
                                           "gemma3",         "gemma4",  "gemma4-dense", "qwen3_moe",
                                           "qwen3_moe-step", "gpt_oss"};

@@ -46,6 +46,18 @@ struct Example {
   }
 };
 
+// An export of the model in `directory` has the tensors of its fixture, and no others.
+inline void check_exported_tensors(const std::string& name, const std::string& directory) {
+  const auto before = read_tensors(fixture("models/" + name + "/model.safetensors"));
+  const auto after = read_tensors(directory + "/model.safetensors");
+  CHECK(before.size() == after.size());
+  for (const auto& [key, tensor] : before) {
+    CAPTURE(key);
+    REQUIRE(after.count(key) == 1);
+    CHECK(at::equal(tensor, after.at(key)));
+  }
+}
+
 // Models with random weights, for inference on a GPU: heads of several widths in groups of several
 // sizes, with and without what Qwen 2 and 3 have besides Llama.
 inline std::vector<ModelConfig> shapes_for_gpu() {

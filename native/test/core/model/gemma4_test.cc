@@ -3,32 +3,17 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "core/error.h"
 #include "core/loss/logit_cap.h"
 #include "core/loss/row_kernels.h"
 #include "test/core/fixtures.h"
+#include "test/core/model/config_changes.h"
 #include "test/core/model/examples.h"
 
 using namespace nlac;
 using namespace nlac::test;
-using Json = nlohmann::json;
-
-namespace {
-
-Json saved(const std::string& name) {
-  const Bytes bytes = read_bytes(fixture("models/" + name + "/config.json"));
-  return Json::parse(std::string(bytes.begin(), bytes.end()));
-}
-ModelConfig read(const Json& json) { return ModelConfig::from_json(json.dump()); }
-Json with(Json json, const Json& change) {
-  json.update(change);
-  return json;
-}
-
-}  // namespace
 
 TEST_CASE("capped logits and their slopes equal float64 in every instruction set") {
   std::vector<double> points{0, 1e-30, 1e30, -1e30, 299, 301, 1e-4, -1e-3, 0.01, INFINITY, -INFINITY};

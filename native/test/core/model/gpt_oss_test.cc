@@ -4,32 +4,17 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/error.h"
 #include "core/model/adapter.h"
 #include "core/model/elementwise.h"
 #include "test/core/fixtures.h"
+#include "test/core/model/config_changes.h"
 #include "test/core/model/examples.h"
 
 using namespace nlac;
 using namespace nlac::test;
-using Json = nlohmann::json;
-
-namespace {
-
-Json saved(const std::string& folder) {
-  const Bytes bytes = read_bytes(fixture(folder + "/config.json"));
-  return Json::parse(std::string(bytes.begin(), bytes.end()));
-}
-ModelConfig read(const Json& json) { return ModelConfig::from_json(json.dump()); }
-Json with(Json json, const Json& change) {
-  json.update(change);
-  return json;
-}
-
-}  // namespace
 
 TEST_CASE("gpt-oss: the published configuration, transformers' defaults, and what is refused") {
   // The keys of gpt-oss-20b's config.json that the core reads.
@@ -102,7 +87,7 @@ TEST_CASE("gpt-oss: the published configuration, transformers' defaults, and wha
     CAPTURE(key);
     CHECK_REFUSED(read(with(published, change)), "ERR_MODEL_FORMAT", key);
   }
-  CHECK_REFUSED(read(with(saved("models/llama"), {{"quantization_config", {{"quant_method", "mxfp4"}}}})),
+  CHECK_REFUSED(read(with(saved("llama"), {{"quantization_config", {{"quant_method", "mxfp4"}}}})),
                 "ERR_MODEL_FORMAT", "quantization_config");
 }
 
@@ -110,14 +95,7 @@ TEST_CASE("an export of gpt-oss has the stacks that transformers saves") {
   const Example example("gpt_oss", at::kFloat, "models");
   const Scratch scratch;
   export_huggingface(scratch / "out", example.model.config, example.model.weights, at::kFloat);
-  const auto before = read_tensors(fixture("models/gpt_oss/model.safetensors"));
-  const auto after = read_tensors(scratch / "out/model.safetensors");
-  CHECK(before.size() == after.size());
-  for (const auto& [name, tensor] : before) {
-    CAPTURE(name);
-    REQUIRE(after.count(name) == 1);
-    CHECK(at::equal(tensor, after.at(name)));
-  }
+  check_exported_tensors("gpt_oss", scratch / "out");
 }
 
 TEST_CASE("experts in MXFP4 load as transformers expands them") {

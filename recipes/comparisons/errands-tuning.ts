@@ -1,5 +1,5 @@
 /**
- * Settings of the baselines of errands.ts, tried on seeds that errands.ts does not use. Each
+ * Settings of the other methods of errands.ts, tried on seeds that errands.ts does not use. Each
  * method's first row is its recipe before any tuning; every other row changes one setting.
  */
 import { defineComparison } from "nlac/compare";
@@ -7,7 +7,7 @@ import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "errands-tuning",
-  description: "settings of RFT, GRPO, PPO and SAC on eight errands: three seeds each, on the CPU",
+  description: "settings of the methods beside NLAC on eight errands: three seeds each, on the CPU",
   notes: [oneWorld],
   environmentSteps: 2500,
   seeds: [10, 11, 12],
@@ -33,5 +33,33 @@ export default defineComparison({
     { name: "sac-slower", recipe: "errands-sac", set: { config: { learningRate: 5e-5 } } },
     { name: "sac-colder", recipe: "errands-sac", set: { config: { temperature: 0.005 } } },
     { name: "sac-warmer", recipe: "errands-sac", set: { config: { temperature: 0.1 } } },
+    { name: "turn-half", recipe: "errands-grpo", set: { config: { credit: "turn", discount: 0.5 } } },
+    { name: "turn-nine-tenths", recipe: "errands-grpo", set: { config: { credit: "turn", discount: 0.9 } } },
+    { name: "turn-undiscounted", recipe: "errands-grpo", set: { config: { credit: "turn", discount: 1 } } },
+    { name: "critique", recipe: "errands-critique-grpo" },
+    { name: "critique-slower", recipe: "errands-critique-grpo", set: { config: { learningRate: 5e-5 } } },
+    { name: "critique-faster", recipe: "errands-critique-grpo", set: { config: { learningRate: 5e-4 } } },
+    { name: "critique-one-epoch", recipe: "errands-critique-grpo", set: { config: { epochs: 1 } } },
+    {
+      name: "critique-all-refined",
+      recipe: "errands-critique-grpo",
+      set: { config: { refinedPerGroup: 4 } },
+    },
+    { name: "archer", recipe: "errands-archer" },
+    { name: "archer-faster", recipe: "errands-archer", set: { config: { policyLearningRate: 2e-4 } } },
+    { name: "archer-more", recipe: "errands-archer", set: { config: { policyUpdatesPerIteration: 16 } } },
+    { name: "archer-cautious", recipe: "errands-archer", set: { config: { criticLearningRate: 1e-5 } } },
+    { name: "monte-carlo", recipe: "errands-monte-carlo" },
+    {
+      name: "monte-carlo-slower",
+      recipe: "errands-monte-carlo",
+      set: { config: { criticLearningRate: 1e-4, policyLearningRate: 1e-4 } },
+    },
+    {
+      name: "monte-carlo-fewer-updates",
+      recipe: "errands-monte-carlo",
+      set: { config: { updatesPerIteration: 16 } },
+    },
+    { name: "monte-carlo-rehearsal", recipe: "errands-monte-carlo", set: { config: { rehearsal: 16 } } },
   ],
 });

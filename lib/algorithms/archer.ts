@@ -17,7 +17,8 @@
  *   steps, moments and learning rates.
  * - The target network is θ at the start of the iteration's updates, a copy per iteration; the
  *   paper moves an average.
- * - The baseline that the paper optionally subtracts per token is not implemented.
+ * - The optional baseline of each token is the same value head, read before the token; the paper
+ *   has a network of its own for it.
  * - A truncated episode is bootstrapped at its end. An episode that failed by a fault is stored
  *   without its last turn.
  */
@@ -85,6 +86,12 @@ export const archerConfig = z.strictObject({
   ...sampledConfig.shape,
   /** Softmax temperature at which actions are sampled and scored. Default and authors: 1. */
   actionTemperature: z.number().gt(0).default(1),
+  /**
+   * Weight of the token-level baseline's loss in policy steps. A token's advantage is then
+   * Q(s, ã) - V(s, ã_<t). Default: no such baseline; all tokens have the action's advantage. In the
+   * paper it is an option, learned by a network and step of its own.
+   */
+  baselineCoefficient: z.number().min(0).optional(),
 });
 
 export type ArcherConfig = z.infer<typeof archerConfig>;
@@ -301,14 +308,17 @@ function valuedText(
   return { prompt, response: [...action, endOfTurn], weight: weights };
 }
 
-/** V(s) and Q(s, a) under θ. */
+/** V(s) and Q(s, a) under θ; `before`: V(s, a_<t) of each token of a, with a baseline of tokens. */
 async function valuesOf<Task>(
-  { model, run }: Training<Task>,
+  { model, config, run }: Training<Task>,
   acted: readonly Acted[],
-): Promise<{ v: number; q: number }[]> {
-  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+): Promise<{ v: number; q: number; before: Float32Array }[]> {
+  const texts = acted.map((one) => {
+    const text = valuedText(one, model.endOfTurn);
+    return config.baselineCoefficient === undefined ? text : { ...text, weight: text.weight.map(() => 1) };
+  });
   const values = await inGroups(texts, run.signal, (group) => model.values(group));
-  return values.map((read) => ({ v: read[0]!, q: read.at(-1)! }));
+  return values.map((read) => ({ v: read[0]!, q: read.at(-1)!, before: read.subarray(0, -1) }));
 }
 
 /** ã ~ π_θ(· | s) for each prompt; the seed decides. */
@@ -429,30 +439,42 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
   const values = await valuesOf(training, acted);
   const advantages = values.map(({ q, v }) => q - v);
   const plain = acted.map(({ prompt, action }) => ({ prompt, response: action }));
-  const temperature = config.actionTemperature;
+  const { actionTemperature: temperature, baselineCoefficient: coefficient } = config;
   const current = await inGroups(plain, run.signal, (group) => model.logProbs(group, { temperature }));
-  const texts = plain.map(
-    (text, i): SurrogateText => ({
+  const texts = plain.map((text, i): SurrogateText => {
+    const { q, before } = values[i]!;
+    const weighted = {
       ...text,
       weight: text.response.map(() => 1 / plain.length),
       // ã is sampled from θ itself: the ratio is 1, and the gradient that of -A log π.
       oldLogProbs: current[i]!,
-      advantages: text.response.map(() => advantages[i]!),
-    }),
-  );
-  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, { temperature }));
+    };
+    if (coefficient === undefined)
+      return { ...weighted, advantages: text.response.map(() => advantages[i]!) };
+    return {
+      ...weighted,
+      advantages: before.map((value) => q - value),
+      returns: before.map(() => q),
+      oldValues: before,
+    };
+  });
+  const options = { temperature, ...(coefficient !== undefined && { value: { coefficient } }) };
+  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
   const stepped = await step(training, "policy", config.policyLearningRate);
   for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {
     const { trajectory, turn } = transition;
     run.sample({
       ...{ update: state.updates, trajectory, turn },
       texts: { attempt: model.decode(acted[i]!.action) },
-      facts: { advantage: advantages[i]!, ...values[i]! },
+      facts: { advantage: advantages[i]!, v: values[i]!.v, q: values[i]!.q },
     });
   }
   const { "loss/policy": loss, entropy, "tokens/policy": tokens } = surrogateMetrics(texts, results);
   return {
     "loss/policy": loss!,
+    ...(coefficient !== undefined && {
+      "loss/baseline": mean(results.flatMap(({ valueLosses }) => [...valueLosses!])),
+    }),
     entropy: entropy!,
     "advantage/mean": mean(advantages),
     "advantage/std": deviation(advantages),

@@ -49,6 +49,7 @@ export default defineComparison({
     { name: "archer-faster", recipe: "errands-archer", set: { config: { policyLearningRate: 2e-4 } } },
     { name: "archer-more", recipe: "errands-archer", set: { config: { policyUpdatesPerIteration: 16 } } },
     { name: "archer-cautious", recipe: "errands-archer", set: { config: { criticLearningRate: 1e-5 } } },
+    { name: "archer-baseline", recipe: "errands-archer", set: { config: { baselineCoefficient: 0.1 } } },
     { name: "monte-carlo", recipe: "errands-monte-carlo" },
     {
       name: "monte-carlo-slower",

@@ -67,6 +67,7 @@ describe("the configuration", () => {
     [{ targetRate: 0.1 }, /targetRate/],
     [{ constrainActions: true }, /the policy's choice/],
     [{ discount: 1.5 }, /discount/],
+    [{ baselineCoefficient: -1 }, /baselineCoefficient/],
   ])("%j is refused", async (config, message) => {
     await expect(train(config as never)).rejects.toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringMatching(message) }),
@@ -167,6 +168,42 @@ describe("a policy step", () => {
       expect(facts.advantage).toBeCloseTo((facts.q as number) - (facts.v as number), 12);
     const policy = updates.at(-1)!;
     expect(policy["tokens/gradient"]).toBe(texts.reduce((sum, { response }) => sum + response.length, 0));
+  });
+
+  test("with a baseline of tokens has an advantage per token, and trains the baseline towards Q", async () => {
+    const coefficient = 0.3;
+    const { model, phis, thetas, updates } = await train({
+      criticUpdatesPerIteration: 1,
+      baselineCoefficient: coefficient,
+    });
+    const [{ texts }] = model.surrogates.slice(-1) as [(typeof model.surrogates)[0]];
+    expect(texts).toHaveLength(6);
+    const now = phis[1]!; // after the critic's step
+    const q = (response: readonly number[]) => now * feature(response.length);
+    const gradientOf = (loss: (at: number) => number, at: number) =>
+      (loss(at + 1e-4) - loss(at - 1e-4)) / 2e-4;
+    const over = (term: (id: number, t: number, response: readonly number[]) => number) =>
+      texts.reduce(
+        (sum, { response }) => sum + response.reduce((all, id, t) => all + term(id, t, response), 0),
+        0,
+      );
+    const policy = gradientOf(
+      (theta) => over((id, t, all) => -(q(all) - now * feature(t)) * model.logProb(id, theta)) / 6,
+      0,
+    );
+    const baseline = gradientOf(
+      (value) => over((_, t, all) => (value * feature(t) - q(all)) ** 2 / 2) / 6,
+      now,
+    );
+    expect(Math.abs(policy)).toBeGreaterThan(1e-3);
+    expect(Math.abs(baseline)).toBeGreaterThan(1e-3);
+    expect(model.theta - thetas[1]!).toBeCloseTo(-policy, 5);
+    expect(model.phi - now).toBeCloseTo(-coefficient * baseline, 5);
+    const count = over(() => 1);
+    expect(updates.at(-1)!["loss/baseline"]).toBeCloseTo(
+      over((_, t, all) => (now * feature(t) - q(all)) ** 2 / 2) / count,
+      6,
+    );
   });
 
   test("begins after the iterations of the critic alone; each loss has its own moments and rate", async () => {

@@ -15,6 +15,7 @@ import {
   fingerprint,
   inDirectory,
   runChild,
+  runChildOnAll,
   shimmed,
   told,
 } from "./support/sandbox.mjs";
@@ -23,32 +24,52 @@ import { readShimLog } from "./support/shim-log.mjs";
 export const about = "crash images (torn, reordered and lost writes) of a training and of a recording";
 
 const episodes = 6;
+/** Images that one process resumes. */
+const together = 24;
 
 export async function run({ runs, seed, first = 0, report }) {
   await inDirectory(async (directory) => {
     const library = buildShim(directory);
     const logged = { training: undefined, recording: undefined };
-    const kinds = { training: [logTraining, crashTraining], recording: [logRecording, crashRecording] };
-    for (let number = first; number < first + runs; number++) {
-      const kind = number % 3 === 2 ? "recording" : "training";
-      const [log, crash] = kinds[kind];
-      logged[kind] ??= await log(join(directory, kind), library);
-      let draw = 0;
-      const random = () => uniform(seed, number, draw++);
-      const count = Math.floor(random() * (logged[kind].operations.length + 1));
-      const root = join(directory, `image-${number}`);
-      mkdirSync(root);
-      writeImage(replay(logged[kind].operations, count, logged[kind].root), root, random);
-      const { outcome, fault, seconds } = await crash(root, count, logged[kind]);
-      report({
-        runs: 1,
-        counts: { [`${kind} images`]: 1, ...(outcome === undefined ? {} : { [outcome]: 1 }) },
-        worst: { "s to resume": seconds ?? 0 },
-        ...(fault && { failure: { number, message: `${kind}, crash after operation ${count}: ${fault}` } }),
-      });
-      rmSync(root, { recursive: true });
+    const kinds = {
+      training: { log: logTraining, before: beforeTraining, resume: resumeTrainings },
+      recording: { log: logRecording, before: beforeRecording, resume: resumeRecordings },
+    };
+    for (let start = first; start < first + runs; start += together) {
+      const images = [];
+      for (let number = start; number < Math.min(start + together, first + runs); number++) {
+        const kind = number % 3 === 2 ? "recording" : "training";
+        logged[kind] ??= await kinds[kind].log(join(directory, kind), library);
+        const image = makeImage(join(directory, `image-${number}`), logged[kind], seed, number);
+        images.push({ number, kind, ...image, ...kinds[kind].before(image, logged[kind]) });
+      }
+      for (const [kind, { resume }] of Object.entries(kinds)) {
+        const group = images.filter((image) => image.kind === kind && image.fault === undefined);
+        const endings = group.length > 0 ? await resume(group, logged[kind]) : [];
+        for (const [i, ending] of endings.entries()) Object.assign(group[i], ending);
+      }
+      for (const { number, kind, count, root, outcome, fault, seconds = 0 } of images) {
+        const message = `${kind}, crash after operation ${count}: ${fault}`;
+        report({
+          runs: 1,
+          counts: { [`${kind} images`]: 1, ...(outcome && { [outcome]: 1 }) },
+          worst: { "s to resume": seconds },
+          ...(fault && { failure: { number, message } }),
+        });
+        rmSync(root, { recursive: true });
+      }
     }
   });
+}
+
+/** A directory that a crash may leave, at a random moment of the logged run. */
+function makeImage(root, { operations, root: from }, seed, number) {
+  let draw = 0;
+  const random = () => uniform(seed, number, draw++);
+  const count = Math.floor(random() * (operations.length + 1));
+  mkdirSync(root);
+  writeImage(replay(operations, count, from), root, random);
+  return { root, count };
 }
 
 /**
@@ -88,7 +109,7 @@ function treeDifference(expected, found) {
 }
 
 async function logTraining(root, library) {
-  const logged = await logRun(root, library, "train.mjs", [join(root, "run"), "short"]);
+  const logged = await logRun(root, library, "train.mjs", ["short", join(root, "run")]);
   const { operations } = logged;
   const saved = [];
   for (const [i, { kind, second }] of operations.entries()) {
@@ -101,52 +122,61 @@ async function logTraining(root, library) {
   return { ...logged, saved, fingerprint: fingerprint(join(root, "run")) };
 }
 
-async function crashTraining(root, count, { saved, fingerprint: expected }) {
+function beforeTraining({ root, count }, { saved }) {
   const path = join(root, "run");
-  const latest = () => (existsSync(join(path, "latest")) ? readFileSync(join(path, "latest"), "utf8") : "");
+  const latest = existsSync(join(path, "latest")) ? readFileSync(join(path, "latest"), "utf8") : "";
   const complete = saved.filter((operation) => operation <= count).length;
   // Checkpoints are numbered from 0.
-  if (complete > 0 && !(Number(latest() || "-1") >= complete - 1))
-    return { fault: `checkpoint ${complete - 1} was complete, but \`latest\` is "${latest()}"` };
-  const outcome = latest() === "" ? "started anew" : "resumed";
-  const ending = await runChild("train.mjs", [path, "short"]);
-  const { seconds } = ending;
-  if (!ending.result?.done) {
-    const named = /^ERR_/.test(ending.result?.code) && ending.result.message.includes(root);
-    if (named && complete === 0) return { outcome: "named", seconds };
-    return { fault: `the run cannot be resumed: ${told(ending)}`, seconds };
-  }
-  const differs = difference(expected, fingerprint(path));
-  return { outcome, fault: differs, seconds };
+  if (complete > 0 && !(Number(latest || "-1") >= complete - 1))
+    return { fault: `checkpoint ${complete - 1} was complete, but \`latest\` is "${latest}"` };
+  return { path, complete, outcome: latest === "" ? "started anew" : "resumed" };
+}
+
+async function resumeTrainings(images, { fingerprint: expected }) {
+  const endings = await runChildOnAll(
+    "train.mjs",
+    ["short"],
+    images.map(({ path }) => path),
+  );
+  return endings.map((ending, i) => {
+    const { path, root, complete } = images[i];
+    const { seconds, done, code, message } = ending.result ?? {};
+    if (done) return { seconds, fault: difference(expected, fingerprint(path)) };
+    const named = /^ERR_/.test(code) && message.includes(root);
+    if (named && complete === 0) return { seconds, outcome: "named" };
+    return { seconds, fault: `the run cannot be resumed: ${told(ending)}` };
+  });
 }
 
 async function logRecording(root, library) {
   const file = join(root, "episodes.jsonl");
-  const logged = await logRun(root, library, "record.mjs", [file, episodes]);
+  const logged = await logRun(root, library, "record.mjs", [episodes, file]);
   return { ...logged, file: readFileSync(file) };
 }
 
-async function crashRecording(root, count, { operations, root: from, file: expected }) {
-  const file = join(root, "episodes.jsonl");
+function beforeRecording({ root, count }, { operations, root: from }) {
+  const path = join(root, "episodes.jsonl");
   // The client waits for each acknowledgement, so every episode before the last one written has its
   // own.
-  const isWrite = ({ kind, path }) => kind === "write" && path === join(from, "episodes.jsonl");
+  const isWrite = ({ kind, path: file }) => kind === "write" && file === join(from, "episodes.jsonl");
   const written = operations.slice(0, count).filter(isWrite).length;
   const sure = count === operations.length ? episodes : Math.max(0, written - 1);
   const acknowledged = new Set(Array.from({ length: sure }, (_, i) => `episode-${i}`));
-  if (!existsSync(file)) {
-    if (sure > 0) return { fault: `the file is missing, with ${sure} acknowledged episodes` };
-  } else {
-    const fault = checkRecording(file, acknowledged);
-    if (fault !== undefined) return { fault };
-  }
-  const ending = await runChild("record.mjs", [file, episodes]);
-  const { seconds } = ending;
-  if (!ending.result?.done) return { fault: `the recording cannot be continued: ${told(ending)}`, seconds };
-  const same = readFileSync(file).equals(expected);
-  return {
-    outcome: "continued",
-    fault: same ? undefined : "the recording differs from an uncut one",
-    seconds,
-  };
+  if (existsSync(path)) return { path, outcome: "continued", fault: checkRecording(path, acknowledged) };
+  if (sure > 0) return { fault: `the file is missing, with ${sure} acknowledged episodes` };
+  return { path, outcome: "continued" };
+}
+
+async function resumeRecordings(images, { file: expected }) {
+  const endings = await runChildOnAll(
+    "record.mjs",
+    [episodes],
+    images.map(({ path }) => path),
+  );
+  return endings.map((ending, i) => {
+    const { done, seconds } = ending.result ?? {};
+    if (!done) return { seconds, fault: `the recording cannot be continued: ${told(ending)}` };
+    const same = readFileSync(images[i].path).equals(expected);
+    return { seconds, fault: same ? undefined : "the recording differs from an uncut one" };
+  });
 }

@@ -231,10 +231,11 @@ int ftruncate64(int fd, off64_t size) { return on_descriptor(FTRUNCATE, fd, SYS_
 
 static int on_path(enum kind kind, const char* path, const char* second, long number, long a, long b, long c,
                    long d) {
-  if (!below(path)) return (int)syscall(number, a, b, c, d);
+  // The 0 is the flags of renameat2 and linkat.
+  if (!below(path)) return (int)syscall(number, a, b, c, d, 0L);
   pthread_mutex_lock(&mutex);
   int result = -1;
-  if (enter(kind) != 1) result = (int)syscall(number, a, b, c, d);
+  if (enter(kind) != 1) result = (int)syscall(number, a, b, c, d, 0L);
   if (result == 0) note(kind, path, second, 0, 0, NULL, 0, 0);
   pthread_mutex_unlock(&mutex);
   return result;

@@ -82,7 +82,7 @@ async function makeTargets(directory, library) {
   const recording = await uncutRecording(directory, library);
   const half = join(directory, "half");
   const all = Object.values(uncut.counts).reduce((sum, count) => sum + count, 0);
-  await runChild("train.mjs", [half, "short"], {
+  await runChild("train.mjs", ["short", half], {
     env: shimmed(library, half, { kill: Math.floor(all * 0.7) }),
   });
   if (!existsSync(join(half, "latest"))) throw new Error("the killed run has no checkpoint");
@@ -90,7 +90,8 @@ async function makeTargets(directory, library) {
   writeFileSync(halfFile, recording.bytes.subarray(0, Math.floor(recording.bytes.length * 0.6)));
 
   const training = {
-    start: (path, env, again) => runChild("train.mjs", [path, "short", ...(again ? ["again"] : [])], { env }),
+    start: (path, env, again) =>
+      runChild("train.mjs", [...(again ? ["--again"] : []), "short", path], { env }),
     finish: async (path, { result }) =>
       result?.done
         ? difference(uncut.fingerprint, fingerprint(path))
@@ -99,12 +100,12 @@ async function makeTargets(directory, library) {
   const acknowledged = ({ lines }) =>
     new Set(lines.flatMap((line) => (line.startsWith("ack ") ? [line.slice(4)] : [])));
   const served = {
-    start: (path, env) => runChild("record.mjs", [path, recording.episodes], { env }),
+    start: (path, env) => runChild("record.mjs", [recording.episodes, path], { env }),
     finish: async (path, before) => {
       const had = acknowledged(before);
       const lost = had.size > 0 ? checkRecording(path, had) : undefined;
       if (lost !== undefined) return lost;
-      const ending = await runChild("record.mjs", [path, recording.episodes]);
+      const ending = await runChild("record.mjs", [recording.episodes, path]);
       if (!ending.result?.done) return `the recording cannot be continued: ${told(ending)}`;
       return readFileSync(path).equals(recording.bytes)
         ? undefined

@@ -1,5 +1,5 @@
-// SIGKILL during trainings of every method and during a recording. A run is killed once or twice,
-// at a random time or at a random file operation (in the middle of a write), then resumed to its
+// SIGKILL during trainings of every method and during a recording. A run is killed up to eight times,
+// at a random moment or at a random file operation (in the middle of a write), then resumed to its
 // end: it must end as an uncut run, byte for byte. No acknowledged reward may be lost or doubled.
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -8,6 +8,7 @@ import { trainings } from "./support/recipes.mjs";
 import { checkRecording, uncutRecording } from "./support/recordings.mjs";
 import {
   buildShim,
+  cpuMoment,
   endsAsUncut,
   inDirectory,
   runChild,
@@ -27,14 +28,14 @@ export async function run({ runs, seed, first = 0, report }) {
       const kind = kinds[number % kinds.length];
       const path = join(directory, `run-${number}`);
       const random = (draw) => uniform(seed, number, draw);
-      const { killed, fault, seconds, megabytes } =
+      const { killed, fault, result } =
         kind === "recording"
           ? await cutRecording(directory, path, library, random)
           : await cutTraining(path, kind, library, await uncut(kind), random);
       report({
         runs: 1,
         counts: { kills: killed, [`${kind} runs`]: 1 },
-        worst: { "s to resume": seconds ?? 0, megabytes: megabytes ?? 0 },
+        worst: { "s to resume": result?.seconds ?? 0, megabytes: result?.megabytes ?? 0 },
         ...(fault === undefined ? {} : { failure: { number, message: `${kind}: ${fault}` } }),
       });
       rmSync(path, { recursive: true, force: true });
@@ -42,46 +43,50 @@ export async function run({ runs, seed, first = 0, report }) {
   });
 }
 
-/** How a child is killed: at a random time, or at a random file operation. */
-function cut(random, draw, seconds, library, root, count) {
-  if (random(draw) < 0.5) return { killAfter: random(draw + 1) * seconds * 1000 };
-  return { env: shimmed(library, root, { kill: 1 + Math.floor(random(draw + 1) * count) }) };
+/** Processes per run that may be killed. */
+const lives = 8;
+
+/**
+ * How a life is killed: at a random moment of its CPU time, or at a random file operation. Half of
+ * them early, so that more lives of a run are killed.
+ */
+function cut(random, life, uncut, library, root) {
+  const [kind, drawn, early] = [0, 1, 2].map((i) => random(3 * life + i));
+  const at = early < 0.5 ? drawn / 3 : drawn;
+  if (kind < 0.5) return { killAtCpu: cpuMoment(at, uncut) };
+  const operations = Object.values(uncut.counts).reduce((sum, count) => sum + count, 0);
+  return { env: shimmed(library, root, { kill: 1 + Math.floor(at * operations) }) };
 }
 
 async function cutTraining(path, name, library, uncut, random) {
   let killed = 0;
-  const operations = Object.values(uncut.counts).reduce((sum, count) => sum + count, 0);
-  for (let time = 0; time < 2; time++) {
-    const ending = await runChild(
-      "train.mjs",
-      [path, name],
-      cut(random, 2 * time, uncut.seconds, library, path, operations),
-    );
+  for (let life = 0; life < lives; life++) {
+    const ending = await runChild("train.mjs", [name, path], cut(random, life, uncut, library, path));
     if (ending.signal === "SIGKILL" && !ending.hangs) killed++;
     else if (!ending.result?.done) return { killed, fault: told(ending) };
     else break;
   }
   const { fault, ending } = await endsAsUncut(path, name, uncut);
-  return { killed, fault, seconds: ending.seconds, megabytes: ending.result?.megabytes };
+  return { killed, fault, result: ending.result };
 }
 
 async function cutRecording(directory, path, library, random) {
   const uncut = await uncutRecording(directory, library);
-  const operations = Object.values(uncut.counts).reduce((sum, count) => sum + count, 0);
   let killed = 0;
   const acknowledged = new Set();
-  for (let time = 0; time < 2; time++) {
-    const how = cut(random, 2 * time, uncut.seconds, library, path, operations);
-    const ending = await runChild("record.mjs", [path, uncut.episodes], how);
+  for (let life = 0; life < lives; life++) {
+    const how = cut(random, life, uncut, library, path);
+    const ending = await runChild("record.mjs", [uncut.episodes, path], how);
     for (const line of ending.lines) if (line.startsWith("ack ")) acknowledged.add(line.slice(4));
-    if (ending.signal === "SIGKILL" && !ending.hangs) killed++;
-    else if (!ending.result?.done) return { killed, fault: told(ending) };
     const lost = existsSync(path) || acknowledged.size > 0 ? checkRecording(path, acknowledged) : undefined;
     if (lost !== undefined) return { killed, fault: lost };
+    if (ending.signal === "SIGKILL" && !ending.hangs) killed++;
+    else if (!ending.result?.done) return { killed, fault: told(ending) };
+    else break;
   }
-  const ending = await runChild("record.mjs", [path, uncut.episodes]);
-  if (!ending.result?.done) return { killed, fault: `the recording cannot be continued: ${told(ending)}` };
+  const ending = await runChild("record.mjs", [uncut.episodes, path]);
+  const { result } = ending;
+  if (!result?.done) return { killed, fault: `the recording cannot be continued: ${told(ending)}` };
   const same = readFileSync(path).equals(uncut.bytes);
-  const fault = same ? undefined : "the recording differs from an uncut one";
-  return { killed, fault, seconds: ending.seconds, megabytes: ending.result.megabytes };
+  return { killed, fault: same ? undefined : "the recording differs from an uncut one", result };
 }

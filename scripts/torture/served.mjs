@@ -7,7 +7,15 @@ import { join } from "node:path";
 import { uniform } from "../../dist/base/random.js";
 import { readEpisodeRecords } from "../../dist/episodes/records.js";
 import { readRecords } from "../../dist/files/records.js";
-import { buildShim, inDirectory, readCounts, runChild, shimmed, told } from "./support/sandbox.mjs";
+import {
+  buildShim,
+  cpuMoment,
+  inDirectory,
+  readCounts,
+  runChild,
+  shimmed,
+  told,
+} from "./support/sandbox.mjs";
 
 export const about = "SIGKILL and full disks while a server trains on its episodes";
 
@@ -71,7 +79,8 @@ function remember({ said, acknowledged }, lines) {
   }
 }
 
-async function attack({ path, library, method }, { counts: operations, ready, cpu }, random) {
+async function attack({ path, library, method }, uncut, random) {
+  const { counts: operations } = uncut;
   const all = Object.values(operations).reduce((sum, count) => sum + count, 0);
   const history = newHistory();
   const counts = { kills: 0, "kills within a file operation": 0, "full disks": 0 };
@@ -90,7 +99,7 @@ async function attack({ path, library, method }, { counts: operations, ready, cp
       ? { env: shimmed(library, path, { fault: `write:${nth}:${constants.errno.ENOSPC}:once` }) }
       : isWithin
         ? { env: shimmed(library, path, { kill: 1 + Math.floor(at * all) }) }
-        : { killAtCpu: at < 0.1 ? 10 * at * ready : ready + ((at - 0.1) / 0.9) * (cpu - ready) };
+        : { killAtCpu: cpuMoment(at, uncut) };
     const ending = await runChild("served.mjs", [path, planOf(method, life * episodesPerLife, history)], how);
     remember(history, ending.lines);
     if (ending.hangs) return end(`it hangs: ${told(ending)}`);

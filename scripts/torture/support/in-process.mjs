@@ -1,4 +1,5 @@
-// Shared by the campaigns that attack a learner or an environment in this process.
+// Shared by the campaigns that attack a learner or an environment in this process, and by the child
+// processes of the others.
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -46,6 +47,12 @@ export function randomOf(uniform, seed, number) {
   const random = () => uniform(seed, number, draw++);
   const pick = (list) => list[Math.floor(random() * list.length)];
   return { random, pick };
+}
+
+/** CPU time of this process so far, in seconds. */
+export function cpuSeconds() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
 }
 
 /** Throws an error with `message` unless `condition`. */

@@ -1,13 +1,15 @@
-// A recording server and its client in one process: node record.mjs FILE EPISODES. Plays the
-// episodes that FILE does not have yet, two turns each, one after another, and prints a line "ack
-// NAME" when the server has accepted an episode's reward. Then prints {"done": true} or {"code",
-// "message"}.
+// A recording server and its client in one process: node record.mjs EPISODES FILE... Plays the
+// episodes that a file does not have yet, two turns each, one after another, and prints a line "ack
+// NAME" when the server has accepted an episode's reward. Then prints, per file, {"done": true} or
+// {"code", "message"}, with its seconds, the process's CPU time when the server was ready and at the
+// end, and its largest memory so far.
 import { existsSync, writeSync } from "node:fs";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { Learner } from "../../../dist/index.js";
 import { serve } from "../../../dist/serving.js";
+import { cpuSeconds } from "./in-process.mjs";
 
-const [file, episodes] = process.argv.slice(2);
+const [episodes, ...files] = process.argv.slice(2);
 const print = (line) => writeSync(1, `${line}\n`);
 
 class Refused extends Error {}
@@ -38,22 +40,35 @@ async function play(url, name, number) {
   await reward().catch(reward);
 }
 
-let server;
-let learner;
-let result = { done: true };
-try {
-  const had = existsSync(file) ? new Set([...readEpisodeRecords(file)].map(({ task }) => task)) : new Set();
-  learner = await Learner.load("errands-base", { dtype: "float32", threads: 1, seed: 7 });
-  server = await serve({ learner, name: "m", port: 0, record: file });
-  for (let number = 0; number < Number(episodes); number++) {
-    const name = `episode-${number}`;
-    if (had.has(name)) continue;
-    await play(server.url, name, number);
-    print(`ack ${name}`);
+async function record(file) {
+  let server;
+  let learner;
+  let result = { done: true };
+  let ready;
+  try {
+    const had = existsSync(file) ? new Set([...readEpisodeRecords(file)].map(({ task }) => task)) : new Set();
+    learner = await Learner.load("errands-base", { dtype: "float32", threads: 1, seed: 7 });
+    server = await serve({ learner, name: "m", port: 0, record: file });
+    ready = cpuSeconds();
+    for (let number = 0; number < Number(episodes); number++) {
+      const name = `episode-${number}`;
+      if (had.has(name)) continue;
+      await play(server.url, name, number);
+      print(`ack ${name}`);
+    }
+  } catch (error) {
+    const message = String(error?.message ?? error);
+    result = { code: error?.code, message, refused: error instanceof Refused };
   }
-} catch (error) {
-  result = { code: error?.code, message: String(error?.message ?? error), refused: error instanceof Refused };
+  await server?.close(0).catch(() => undefined);
+  await learner?.dispose();
+  const cpu = cpuSeconds();
+  return { ...result, ready: ready ?? cpu, cpu };
 }
-await server?.close(0).catch(() => undefined);
-await learner?.dispose();
-print(JSON.stringify({ ...result, megabytes: process.resourceUsage().maxRSS / 1024 }));
+
+for (const file of files) {
+  const began = performance.now();
+  const result = await record(file);
+  const seconds = (performance.now() - began) / 1000;
+  print(JSON.stringify({ ...result, seconds, megabytes: process.resourceUsage().maxRSS / 1024 }));
+}

@@ -12,12 +12,12 @@ export async function uncutRecording(directory, library) {
   if (!made.has(directory)) {
     const path = join(directory, "uncut-recording.jsonl");
     const counts = `${path}.counts`;
-    const ending = await runChild("record.mjs", [path, episodes], {
+    const ending = await runChild("record.mjs", [episodes, path], {
       env: shimmed(library, path, { counts }),
     });
     if (!ending.result?.done) throw new Error(`the uncut recording failed: ${told(ending)}`);
-    const { seconds } = ending;
-    made.set(directory, { bytes: readFileSync(path), seconds, episodes, counts: readCounts(counts) });
+    const { ready, cpu } = ending.result;
+    made.set(directory, { bytes: readFileSync(path), ready, cpu, episodes, counts: readCounts(counts) });
   }
   return made.get(directory);
 }

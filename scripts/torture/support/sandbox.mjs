@@ -56,25 +56,21 @@ export function shimmed(library, root, { fault, kill, log, counts } = {}) {
 }
 
 /**
- * Runs a script of this folder. `killAfter`: milliseconds until SIGKILL. `killAtCpu`: seconds of CPU
- * time at which it is killed, which do not depend on what else the machine does. Resolves to its exit
- * code, signal, output lines, the JSON value of its last line, and its seconds.
+ * Runs a script of this folder. `killAtCpu`: seconds of CPU time at which it gets SIGKILL, which do
+ * not depend on what else the machine does. Resolves to its exit code, signal, output lines, and the
+ * JSON value of its last line.
  */
-export function runChild(script, args, { env = {}, killAfter, killAtCpu } = {}) {
-  const began = performance.now();
+export function runChild(script, args, { env = {}, killAtCpu } = {}) {
   return new Promise((resolve) => {
     const child = spawn(process.execPath, [join(here, script), ...args.map(String)], {
       env: { ...process.env, ...(libtorch && { NLAC_LIBTORCH: libtorch }), ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
     let hangs = false;
-    const timers = [
-      setTimeout(() => {
-        hangs = true;
-        child.kill("SIGKILL");
-      }, longest),
-    ];
-    if (killAfter !== undefined) timers.push(setTimeout(() => child.kill("SIGKILL"), killAfter));
+    const timer = setTimeout(() => {
+      hangs = true;
+      child.kill("SIGKILL");
+    }, longest);
     const watch =
       killAtCpu !== undefined &&
       setInterval(() => cpuSeconds(child.pid) >= killAtCpu && child.kill("SIGKILL"), 2);
@@ -87,10 +83,10 @@ export function runChild(script, args, { env = {}, killAfter, killAtCpu } = {}) 
       errors += data;
     });
     child.on("close", (code, signal) => {
-      for (const timer of timers) clearTimeout(timer);
+      clearTimeout(timer);
       clearInterval(watch);
       const lines = output.split("\n").filter((line) => line !== "");
-      resolve({ code, signal, hangs, lines, errors, result: lastJson(lines), seconds: secondsSince(began) });
+      resolve({ code, signal, hangs, lines, errors, result: lastJson(lines) });
     });
   });
 }
@@ -112,8 +108,6 @@ function lastJson(lines) {
     return undefined;
   }
 }
-
-const secondsSince = (began) => (performance.now() - began) / 1000;
 
 /**
  * The parts of a run that must not depend on interruptions: every checkpointed byte of weights,
@@ -152,8 +146,32 @@ export function difference(expected, found) {
 }
 
 /**
- * Uncut runs, made once each in `directory`: their fingerprints, seconds, and counts of file
- * operations by kind.
+ * Runs a script of this folder on several directories or files, one after another: a process costs
+ * more than what it does with one. Resolves to the result of each and how its process ended. A
+ * process that ends early is replaced for those that it has not reached.
+ */
+export async function runChildOnAll(script, args, paths) {
+  const results = [];
+  while (results.length < paths.length) {
+    const ending = await runChild(script, [...args, ...paths.slice(results.length)]);
+    const made = ending.lines.flatMap((line) => lastJson([line]) ?? []);
+    results.push(...made.map((result) => ({ ...ending, result })));
+    if (results.length < paths.length) results.push({ ...ending, result: undefined });
+  }
+  return results;
+}
+
+/**
+ * The CPU time at which to kill a child, for a number `at` from 0 to 1. A tenth of them while it
+ * starts: nothing can be lost then.
+ */
+export function cpuMoment(at, { ready, cpu }) {
+  return at < 0.1 ? 10 * at * ready : ready + ((at - 0.1) / 0.9) * (cpu - ready);
+}
+
+/**
+ * Uncut runs, made once each in `directory`: their fingerprints, CPU time when they were ready and
+ * at the end, and counts of file operations by kind.
  */
 export function uncutRuns(directory, library) {
   const made = new Map();
@@ -162,9 +180,10 @@ export function uncutRuns(directory, library) {
     const path = join(directory, "uncut", name);
     mkdirSync(join(directory, "uncut"), { recursive: true });
     const counts = `${path}.counts`;
-    const ending = await runChild("train.mjs", [path, name], { env: shimmed(library, path, { counts }) });
+    const ending = await runChild("train.mjs", [name, path], { env: shimmed(library, path, { counts }) });
     if (!ending.result?.done) throw new Error(`the uncut ${name} run failed: ${told(ending)}`);
-    const uncut = { fingerprint: fingerprint(path), seconds: ending.seconds, counts: readCounts(counts) };
+    const { ready, cpu } = ending.result;
+    const uncut = { fingerprint: fingerprint(path), ready, cpu, counts: readCounts(counts) };
     made.set(name, uncut);
     rmSync(path, { recursive: true });
     return uncut;
@@ -180,7 +199,7 @@ export function told({ code, signal, hangs, errors, result }) {
 
 /** Continues a run without faults and compares its end. Returns the fault, or undefined. */
 export async function endsAsUncut(path, name, uncut) {
-  const ending = await runChild("train.mjs", [path, name]);
+  const ending = await runChild("train.mjs", [name, path]);
   if (!ending.result?.done) return { fault: `the run cannot be resumed: ${told(ending)}`, ending };
   if (!existsSync(join(path, "latest"))) return { fault: "the finished run has no checkpoint", ending };
   const differs = difference(uncut.fingerprint, fingerprint(path));

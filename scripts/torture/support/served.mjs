@@ -18,6 +18,7 @@ import { join } from "node:path";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { readRecords } from "../../../dist/files/records.js";
 import { serveAndTrain } from "../../../dist/serving.js";
+import { cpuSeconds } from "./in-process.mjs";
 
 const run = process.argv[2];
 const { method, episodes, kept, said, acknowledged, finish } = JSON.parse(process.argv[3]);
@@ -50,11 +51,6 @@ async function post(path, body, name, key) {
   const answer = await reply.json();
   if (!reply.ok) throw new Refused(answer.error);
   return answer;
-}
-
-function cpuSeconds() {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1e6;
 }
 
 const twice = (request) => request().catch(request);

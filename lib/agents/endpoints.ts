@@ -82,6 +82,12 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
         reserved,
         "reserved_metric",
       );
+    if (!trained.guard.takes(posted.map(([name]) => name)))
+      throw badRequest(
+        "There are too many metrics of different names. Names are forgotten after a rollback or a restart.",
+        null,
+        "too_many_metrics",
+      );
     for (const [name, value] of posted) trained.guard.post(name, value);
     return c.json({});
   });

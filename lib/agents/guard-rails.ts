@@ -25,6 +25,9 @@ export const guardConfig = z.strictObject({
 /** What the guard rails measure themselves; clients cannot post values under these names. */
 export const measuredMetrics: readonly string[] = ["success", "reward", "parse", "eval/success"];
 
+/** Maximum number of metrics with different names that clients can post. */
+const maxPosted = 256;
+
 export type GuardConfig = z.infer<typeof guardConfig>;
 
 interface Measured {
@@ -62,6 +65,11 @@ export class GuardRails {
     }
     const parsed = record.turns.filter(({ action }) => action !== undefined).length;
     this.#keep(this.#episodes, { success, reward: record.reward, parse: parsed / record.turns.length });
+  }
+
+  /** Whether clients can post metrics of these names: the number of different names is limited. */
+  takes(names: readonly string[]): boolean {
+    return new Set([...this.#posted.keys(), ...names]).size <= maxPosted;
   }
 
   /** Adds a value of a client's metric. One of `measuredMetrics` has no effect. */

@@ -141,9 +141,9 @@ export class ServedRun implements TrainingRun {
   async checkpoint({ state, ...checkpoint }: Checkpoint, force: boolean): Promise<void> {
     if (!this.signal.aborted) await this.#imitate();
     const { directory, model, corrections, guard, onCheckpoint } = this.#options;
-    // The state of an update in progress may contain texts of episodes that are deleted later, so
-    // it is not saved but computed again.
-    const { pending: _, scores: __, ...training } = state;
+    // The state of an update in progress, and completions of later ones, may contain texts of
+    // episodes that are deleted later, so they are not saved but computed again.
+    const { pending: _, scores: __, prepared: ___, ...training } = state;
     const [start, changes] = model.version.split(".").map(Number) as [number, number];
     const served: ServedState = { start, changes, corrections: corrections.counts, quality: guard.quality };
     await directory.checkpoint({ ...checkpoint, state: { training, served } }, force || this.#saveFirst);

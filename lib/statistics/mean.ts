@@ -1,10 +1,14 @@
 /** Mean and standard deviation. */
 
-/** NaN if empty. */
+/** NaN if empty. Finite if all values are, even where their sum is not. */
 export function mean(values: ArrayLike<number>): number {
   let sum = 0;
   for (let i = 0; i < values.length; i++) sum += values[i]!;
-  return values.length === 0 ? Number.NaN : sum / values.length;
+  if (values.length === 0) return Number.NaN;
+  if (Number.isFinite(sum)) return sum / values.length;
+  let shares = 0;
+  for (let i = 0; i < values.length; i++) shares += values[i]! / values.length;
+  return shares;
 }
 
 /** Standard deviation of a sample; NaN for less than two values. */

@@ -5,7 +5,9 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, it } from "vitest";
 import { serveAndTrain } from "../../lib/agents/serve-and-train.ts";
+import { listVersions } from "../../lib/agents/versions.ts";
 import type { RecipeInput } from "../../lib/recipe/recipe.ts";
+import { checkpointPath } from "../../lib/run/checkpoints.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -44,3 +46,28 @@ it.each([
     }
   }),
 );
+
+it("keeps no texts of episodes in checkpoints, also not those of updates that were prepared", () =>
+  inDirectory(async (run) => {
+    // A checkpoint is saved after each update, while completions of the next ones wait.
+    const recipe = servedErrands({ updatesPerIteration: 8, updatesAhead: 8, maxCriticTokens: 4 });
+    const server = await serveAndTrain({ recipe, directory: run, port: 0 });
+    try {
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+      for (const name of ["a", "b"]) await runErrand(client, "errands-base", name, 0);
+      await until(() => server.updates >= 2);
+    } finally {
+      await server.close(20);
+    }
+    for (const { checkpoint } of listVersions(run)) {
+      const { state } = JSON.parse(readFileSync(join(checkpointPath(run, checkpoint), "state.json"), "utf8"));
+      expect(state.training).not.toHaveProperty("prepared");
+      expect(JSON.stringify(state.training)).not.toMatch(/"(text|response|student|prompt)"/);
+    }
+    const again = await serveAndTrain({ recipe, directory: run, port: 0 });
+    try {
+      await until(() => again.updates >= 8);
+    } finally {
+      await again.close(20);
+    }
+  }));

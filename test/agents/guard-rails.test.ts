@@ -72,3 +72,26 @@ test("keeps what it measures apart from posted metrics of the same names", () =>
   guard.reset();
   expect(guard.quality).toEqual({});
 });
+
+test("measures finite numbers, however large the rewards and metrics are", () => {
+  const guard = new GuardRails(guardConfig.parse({ episodes: 2 }));
+  for (let i = 0; i < 2; i++) {
+    guard.add(episode(1.7e308), 1);
+    guard.post("stars", -1.7e308);
+  }
+  expect(guard.quality).toMatchObject({ reward: 1.7e308, stars: -1.7e308 });
+});
+
+test("takes metrics of a limited number of names", () => {
+  const guard = new GuardRails(guardConfig.parse({}));
+  const names = Array.from({ length: 256 }, (_, i) => `${i}`);
+  expect(guard.takes([...names, "256"])).toBe(false);
+  for (const name of names) {
+    expect(guard.takes([name])).toBe(true);
+    guard.post(name, 1);
+  }
+  expect(guard.takes(["7", "8"])).toBe(true);
+  expect(guard.takes(["7", "256"])).toBe(false);
+  guard.reset();
+  expect(guard.takes(["256"])).toBe(true);
+});

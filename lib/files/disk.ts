@@ -11,6 +11,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   statSync,
   writeSync,
 } from "node:fs";
@@ -108,7 +109,7 @@ export function syncDirectory(path: string): void {
 
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
-  readonly path: string;
+  #path: string;
   readonly #fd: number;
   #hash: RunningHash | undefined;
   #bytes: number;
@@ -123,7 +124,7 @@ export class AppendOnlyFile {
    * @throws NlacError ERR_RUN when it is shorter than that
    */
   constructor(path: string, start?: number | FileStart) {
-    this.path = path;
+    this.#path = path;
     const bytes = typeof start === "object" ? start.bytes : start;
     this.#hash = typeof start === "object" ? start.hash.copy() : undefined;
     this.#fd = onDisk(path, () => openSync(path, "a+"));
@@ -136,9 +137,20 @@ export class AppendOnlyFile {
     if (this.#bytes !== size) onDisk(path, () => ftruncateSync(this.#fd, this.#bytes));
   }
 
+  get path(): string {
+    return this.#path;
+  }
+
   /** Length in bytes. */
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** Gives the file another name, in place of any file there. The next `sync` makes it durable. */
+  moveTo(path: string): void {
+    onDisk(path, () => renameSync(this.#path, path));
+    this.#path = path;
+    this.#named = false;
   }
 
   /** Appends all of `data` or nothing: a partial write is removed. */

@@ -8,21 +8,11 @@
  * lines that count only together with it. Any other damage is an error that names the line.
  */
 
-import {
-  closeSync,
-  existsSync,
-  openSync,
-  readSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from "node:fs";
-import { dirname } from "node:path";
+import { closeSync, existsSync, openSync, readSync, realpathSync, rmSync, statSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
-import { AppendOnlyFile, type FileStart, onDisk, syncDirectory } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -135,7 +125,8 @@ export class RecordWriter {
    * disk. The event loop gets turns between the records. A second replacement waits for the first.
    *
    * @param records called when the replacement begins; may read the file up to its present length
-   * @throws NlacError ERR_IO, ERR_ABORTED if the file is closed; the file is then unchanged
+   * @throws NlacError ERR_IO, ERR_ABORTED if the file is closed; the file is then unchanged, or
+   *   replaced if only the last sync failed
    */
   replace(records: () => Iterable<unknown>): Promise<void> {
     const replaced = this.#replacing.then(() => this.#replace(records));
@@ -159,12 +150,13 @@ export class RecordWriter {
       this.#requireOpen();
       // From here on in one turn: nothing is appended in between.
       for (const line of appended) written.append(line);
-      written.sync();
+      this.#putInPlace(written);
+    } catch (error) {
+      if (this.#file !== written) written.close();
+      throw error;
     } finally {
       this.#appended = undefined;
-      written.close();
     }
-    this.#putInPlace();
   }
 
   /** As `replace`, at once: for the start of a process, before others wait for the event loop. */
@@ -172,11 +164,11 @@ export class RecordWriter {
     const written = this.#newPartial();
     try {
       for (const record of records) written.append(lineOf(record));
-      written.sync();
-    } finally {
-      written.close();
+      this.#putInPlace(written);
+    } catch (error) {
+      if (this.#file !== written) written.close();
+      throw error;
     }
-    this.#putInPlace();
   }
 
   #newPartial(): AppendOnlyFile {
@@ -185,12 +177,14 @@ export class RecordWriter {
     return new AppendOnlyFile(partial);
   }
 
-  #putInPlace(): void {
-    const { path } = this.#file;
-    onDisk(path, () => renameSync(`${path}.partial`, path));
-    syncDirectory(dirname(path));
-    this.#file.close();
-    this.#file = new AppendOnlyFile(path);
+  #putInPlace(written: AppendOnlyFile): void {
+    written.sync();
+    const earlier = this.#file;
+    written.moveTo(earlier.path);
+    // Whatever fails now: the earlier file has no name any more, and what it gets would be lost.
+    this.#file = written;
+    earlier.close();
+    written.sync();
   }
 
   #requireOpen(): void {

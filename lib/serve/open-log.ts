@@ -69,13 +69,18 @@ export class OpenLog {
     for (const [name, episode] of episodes()) this.#logged.set(name, loggedOf(episode));
   }
 
-  /** Appends a state. If `durable`, it is on disk when this returns. Throws ERR_IO. */
+  /**
+   * Appends a state. If `durable`, it is on disk when this returns. Throws ERR_IO, then also if the
+   * log was deleted or replaced.
+   */
   put(name: string, episode: OpenEpisode, durable: boolean): void {
     const earlier = this.#logged.get(name);
     const change = earlier && changeOf(earlier, name, episode);
     const record = this.#redact<OpenRecord | OpenChange>(change ?? openRecord(name, episode));
-    if (durable) this.#writer.appendDurably(record);
-    else this.#writer.append(record);
+    if (durable) {
+      this.#writer.requireUnchanged();
+      this.#writer.appendDurably(record);
+    } else this.#writer.append(record);
     this.#logged.set(name, loggedOf(episode));
     this.#rewriteIfLong();
   }

@@ -4,8 +4,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, it } from "vitest";
+import type { Correction } from "../../lib/agents/corrections.ts";
 import { serveAndTrain } from "../../lib/agents/serve-and-train.ts";
 import { listVersions } from "../../lib/agents/versions.ts";
+import { readRecords } from "../../lib/files/records.ts";
 import type { RecipeInput } from "../../lib/recipe/recipe.ts";
 import { checkpointPath } from "../../lib/run/checkpoints.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
@@ -69,5 +71,33 @@ it("keeps no texts of episodes in checkpoints, also not those of updates that we
       await until(() => again.updates >= 8);
     } finally {
       await again.close(20);
+    }
+  }));
+
+it("deletes corrections of an episode that are posted while it is deleted", () =>
+  inDirectory(async (run) => {
+    const server = await serveAndTrain({ recipe: rft, directory: run, port: 0 });
+    try {
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+      const stored = () =>
+        [...readRecords<Correction>(join(run, "corrections.jsonl"))].map(({ episode }) => episode);
+      await runErrand(client, "errands-base", "kept", 0);
+      for (const name of ["a", "b", "c"]) {
+        await runErrand(client, "errands-base", name, 0);
+        const correct = (episode: string) =>
+          client.post(`/episodes/${episode}/corrections`, { body: { turn: 0, content: "Hello" } });
+        await correct(name);
+        let deleted = false;
+        const deleting = client.delete(`/episodes/${name}`).finally(() => (deleted = true));
+        const posting = Array.from({ length: 4 }, async () => {
+          while (!deleted) await correct(name).catch(() => undefined);
+        });
+        await Promise.all([deleting, ...posting]);
+        await correct("kept");
+        expect(stored().filter((episode) => episode !== "kept")).toEqual([]);
+      }
+      expect(stored()).toEqual(["kept", "kept", "kept"]);
+    } finally {
+      await server.close(20);
     }
   }));

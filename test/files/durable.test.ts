@@ -72,3 +72,19 @@ test("a record whose sync failed is removed, and can be written again", () => {
   writer.close();
   expect([...readRecords(path)]).toEqual([{ a: 1 }, { b: 2 }]);
 });
+
+test("a file that was replaced is the one that is appended to, also if the sync of its name failed", async () => {
+  for (const replace of ["replace", "replaceNow"] as const) {
+    const path = join(root(), "records.jsonl");
+    const writer = RecordWriter.resume(path);
+    writer.appendDurably({ a: 1 });
+    disk.failing = 3; // after the new content and its temporary name
+    await expect(async () =>
+      replace === "replace" ? writer.replace(() => [{ b: 2 }]) : writer.replaceNow([{ b: 2 }]),
+    ).rejects.toMatchObject({ code: "ERR_IO" });
+    writer.appendDurably({ c: 3 });
+    writer.requireUnchanged();
+    writer.close();
+    expect([...readRecords(path)]).toEqual([{ b: 2 }, { c: 3 }]);
+  }
+});

@@ -1,4 +1,4 @@
-import { appendFileSync, copyFileSync, readFileSync, statSync, truncateSync } from "node:fs";
+import { appendFileSync, copyFileSync, readFileSync, rmSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { uniform } from "../../lib/base/random.ts";
@@ -110,6 +110,19 @@ describe("a log of open episodes", () => {
       }
       appendFileSync(path, "not a record\n");
       expect(() => new OpenLog(path)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+    }));
+
+  it("acknowledges no reward of a turn that it would lose, because its file was deleted", () =>
+    inDirectory(async (directory) => {
+      const [record, openLog] = [join(directory, "episodes.jsonl"), join(directory, "open.jsonl")];
+      const { client, reward } = await start(same(), record, { openLog });
+      await turn(client, [say("Hello")], "a");
+      rmSync(openLog);
+      expect(await reward("a", { reward: 1, turn: 0 })).toMatchObject({
+        ...{ status: 500, error: { code: "ERR_IO", message: expect.stringContaining("open.jsonl") } },
+      });
+      // The final reward writes the whole episode to the recording.
+      expect(await reward("a", { reward: 2 })).toMatchObject({ status: 200, reward: 2 });
     }));
 
   it("is rewritten with the open episodes only, while they go on", () =>

@@ -199,6 +199,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       groupSize: 1,
     });
     recordedEpisodes.create();
+    /** Number of deletions from the recording. */
+    let deletions = 0;
 
     const trainer = new Trainer(run, controller, {
       ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, log },
@@ -244,7 +246,14 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           }),
           versions: () => listVersions(path),
           rollBack: (name) => trainer.rollBack(name),
-          recordedState: (episode, turn) => recordedEpisodes.stateOf(episode, turn),
+          async recordedState(episode, turn) {
+            for (;;) {
+              const before = deletions;
+              const state = await recordedEpisodes.stateOf(episode, turn);
+              // The file that was read may have been replaced by one without the episode.
+              if (before === deletions) return state;
+            }
+          },
           answerIds: (state, answer) => answerIds(model, state, answer),
           correct(correction) {
             const stored = options.redact ? redacted(correction, options.redact, model) : correction;
@@ -253,9 +262,11 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
             queue.wake();
           },
           async deleteRecorded(episode) {
-            await corrections.remove((correction) => correction.episode === episode);
             const deleted = await extension.episodes!.deleteRecorded((record) => record.task === episode);
+            deletions++;
             if (deleted) trainer.reload();
+            // Last: until now more of them may have been posted.
+            await corrections.remove((correction) => correction.episode === episode);
             return deleted;
           },
         });

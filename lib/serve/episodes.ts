@@ -311,14 +311,13 @@ export class Episodes {
 
   /**
    * Drops an open episode without recording it. Resolves to whether there was one, once its content
-   * is not on disk any more. Throws ERR_IO.
+   * is not on disk any more, nor that of episodes that were dropped before. Throws ERR_IO.
    */
   async forget(name: string): Promise<boolean> {
     const episode = this.#open.get(name);
-    if (episode === undefined) return false;
-    this.#end(name, episode);
-    await this.#options.open?.rewrite();
-    return true;
+    if (episode !== undefined) this.#end(name, episode);
+    await this.#options.open?.purge();
+    return episode !== undefined;
   }
 
   /** The open episodes that worked for an episode, or for one that did. */
@@ -336,8 +335,8 @@ export class Episodes {
 
   /**
    * Deletes recorded episodes: their content is removed from the file. Their places remain, so that
-   * the numbers of later episodes do not change. Others may be recorded meanwhile. Resolves to
-   * whether there were any. If it throws ERR_IO or ERR_ABORTED (closed), the file is unchanged.
+   * the numbers of later episodes do not change. Others may be recorded meanwhile. Dropped episodes
+   * leave the log of open ones. Resolves to whether there were any to delete. If it throws ERR_IO or ERR_ABORTED (closed), the file is unchanged.
    */
   async deleteRecorded(is: (record: EpisodeRecord) => boolean): Promise<boolean> {
     const { path } = this.#writer;
@@ -349,8 +348,8 @@ export class Episodes {
       found = isMeant(record);
       if (found) break;
     }
+    await this.#options.open?.purge(); // it may have earlier states of them
     if (!found) return false;
-    await this.#options.open?.rewrite(); // it may have earlier states of them
     const soFar = () => readEpisodeRecords(path, this.#writer.bytes);
     await this.#writer.replace(() => withPlacesOf(soFar(), isRemoved));
     for (const name of deleted) this.#ended.delete(name);

@@ -25,6 +25,9 @@ export class OpenLog {
   #rewrittenBytes = 0;
   #episodes: () => Iterable<[string, OpenEpisode]> = () => [];
   #redact = <T extends Redactable>(record: T): T => record;
+  /** Number of episodes that have ended, and of those whose lines were removed since. */
+  #ended = 0;
+  #purged = 0;
   /** What is logged of each open episode. */
   readonly #logged = new Map<string, Logged>();
 
@@ -92,6 +95,7 @@ export class OpenLog {
   /** Notes that an episode has ended. Its record says so too, so a failure has no consequence. */
   end(name: string): void {
     this.#logged.delete(name);
+    this.#ended++;
     try {
       this.#writer.append({ name, ended: true } satisfies EndRecord);
     } catch {}
@@ -102,8 +106,15 @@ export class OpenLog {
    * remains.
    */
   async rewrite(): Promise<void> {
+    const ended = this.#ended;
     await this.#writer.replace(() => this.#records());
+    this.#purged = ended;
     this.#rewrittenBytes = this.#writer.bytes;
+  }
+
+  /** Removes what the log still has of episodes that have ended. Throws as `rewrite`. */
+  async purge(): Promise<void> {
+    if (this.#ended > this.#purged) await this.rewrite();
   }
 
   close(): void {

@@ -52,7 +52,7 @@ it.each([
 it("keeps no texts of episodes in checkpoints, also not those of updates that were prepared", () =>
   inDirectory(async (run) => {
     // A checkpoint is saved after each update, while completions of the next ones wait.
-    const recipe = servedErrands({ updatesPerIteration: 8, updatesAhead: 8, maxCriticTokens: 4 });
+    const recipe = servedErrands({ updatesPerIteration: 4, updatesAhead: 4, maxCriticTokens: 4 });
     const server = await serveAndTrain({ recipe, directory: run, port: 0 });
     try {
       const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
@@ -68,7 +68,7 @@ it("keeps no texts of episodes in checkpoints, also not those of updates that we
     }
     const again = await serveAndTrain({ recipe, directory: run, port: 0 });
     try {
-      await until(() => again.updates >= 8);
+      await until(() => again.updates >= 4);
     } finally {
       await again.close(20);
     }
@@ -97,6 +97,25 @@ it("deletes corrections of an episode that are posted while it is deleted", () =
         expect(stored().filter((episode) => episode !== "kept")).toEqual([]);
       }
       expect(stored()).toEqual(["kept", "kept", "kept"]);
+    } finally {
+      await server.close(20);
+    }
+  }));
+
+it("removes the texts of an episode that was dropped before it is deleted", () =>
+  inDirectory(async (run) => {
+    const server = await serveAndTrain({ recipe: rft, directory: run, port: 0, maxIdleMs: 100 });
+    try {
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+      const log = () => readFileSync(join(run, "open.jsonl"), "utf8");
+      await client.chat.completions.create(
+        { model: "errands-base", messages: [{ role: "user", content: "A secret" }], max_tokens: 2 },
+        { headers: { "x-episode-id": "a" } },
+      );
+      await until(() => log().includes('"ended":true'));
+      expect(log()).toContain("A secret");
+      await expect(client.delete("/episodes/a")).rejects.toMatchObject({ status: 404 });
+      expect(log()).not.toContain("A secret");
     } finally {
       await server.close(20);
     }

@@ -18,7 +18,7 @@ import { openEnvironment } from "../environments/registry.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { Learner } from "../learner/learner.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "../recipe/recipe.ts";
-import { baseOf, recipeOf } from "../recipe/run-recipe.ts";
+import { baseOf } from "../recipe/run-recipe.ts";
 import { openRun, requireGiven, requireSameRecipe } from "../recipe/train-recipe.ts";
 import { checkpointPath } from "../run/checkpoints.ts";
 import { readDescription } from "../run/description.ts";
@@ -141,8 +141,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   try {
     const lock = existsSync(join(path, "run.json")) ? lockRun(path) : undefined;
     if (lock) closers.push(() => lock.release());
-    const recipe = lock ? requireServable(recipeOf(path)) : given;
-    if (lock) requireSameRecipe(given, path);
+    const recipe = lock ? requireServable(requireSameRecipe(given, path)) : given;
     const environment = await openServedEnvironment(recipe);
     closers.push(() => environment.close());
     await requireGiven(recipe, environment, lock !== undefined);

@@ -41,7 +41,7 @@ import {
   rewardModelName,
   type WholeCheckpoint,
 } from "../run/checkpoints.ts";
-import { note, readDescription, requireNewRun } from "../run/description.ts";
+import { note, readDescription, requireNewRun, withoutKeys } from "../run/description.ts";
 import { lockRun, RunDirectory } from "../run/directory.ts";
 import { StopFile } from "../run/stop-file.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
@@ -155,7 +155,10 @@ export async function trainRecipe(
  */
 export async function resumeRun(directory: string, options: ResumeRunOptions = {}): Promise<RecipeResult> {
   const path = resolve(directory);
-  const recipe = recipeOf(path);
+  return continueRun(path, recipeOf(path), options);
+}
+
+async function continueRun(path: string, recipe: Recipe, options: ResumeRunOptions): Promise<RecipeResult> {
   // Lock first: loading a model may take minutes, in which another process could write the next
   // checkpoint.
   const lock = lockRun(path);
@@ -181,8 +184,8 @@ export async function trainOrResume(
   const parsed = parseRecipe(recipe, "trainOrResume");
   const path = resolve(options.directory);
   if (!existsSync(join(path, "run.json"))) return trainRecipe(recipe, options);
-  requireSameRecipe(parsed, path);
-  if (hasCheckpoint(path)) return resumeRun(path, options);
+  const started = requireSameRecipe(parsed, path);
+  if (hasCheckpoint(path)) return continueRun(path, started, options);
   lockRun(path).release(); // throws if another process is still starting it
   let aside = 1;
   while (existsSync(`${path}.aside-${aside}`)) aside++;
@@ -191,15 +194,18 @@ export async function trainOrResume(
   return trainRecipe(recipe, options);
 }
 
-/** Throws ERR_RUN unless the run in `path` was started with the recipe. */
-export function requireSameRecipe(recipe: Recipe, path: string): void {
+/**
+ * The recipe that the run in `path` was started with, with the API keys and functions of the given
+ * one, which a run does not record. Throws ERR_RUN unless the two are otherwise the same.
+ */
+export function requireSameRecipe(recipe: Recipe, path: string): Recipe {
   const started = recipeOf(path);
   const [given, was] = [recipe, started].map(({ learner, ...rest }) => {
     // The run records what "auto" was.
     const dtype = recipe.learner.dtype === "auto" ? "auto" : learner.dtype;
-    return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }));
+    return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }, withoutKeys));
   });
-  if (isDeepStrictEqual(given, was)) return;
+  if (isDeepStrictEqual(given, was)) return { ...started, environment: recipe.environment };
   const changed = Object.keys({ ...given, ...was }).filter((key) => !isDeepStrictEqual(given[key], was[key]));
   throw new NlacError(
     "ERR_RUN",

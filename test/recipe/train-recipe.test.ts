@@ -1,9 +1,9 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
-import { loadRecipe, resumeRun, trainRecipe } from "../../lib/index.ts";
+import { loadRecipe, resumeRun, trainOrResume, trainRecipe } from "../../lib/index.ts";
 import { learnerDirectory } from "../../lib/run/checkpoints.ts";
 import type { MetricsRow } from "../../lib/run/directory.ts";
 import { nlac } from "../support/command-line.ts";
@@ -68,6 +68,29 @@ test("a file named stop in the run stops it with a checkpoint, and it can be con
     expect(lines.at(-1)).toContain("stop was found: stopping at the next safe point");
     expect(existsSync(join(directory, "stop"))).toBe(false);
   }
+});
+
+test("the same recipe continues a run also if it has an API key, which the run does not record", async () => {
+  const directory = join(root, "with-key");
+  const file = join(root, "with-key.js");
+  const errands = JSON.stringify(resolve("lib/environments/errands/index.ts"));
+  writeFileSync(
+    file,
+    `import { errands } from ${errands};
+     export default ({ apiKey, ask, ...options }) => {
+       if (apiKey !== "secret" || ask() !== "asked") throw new Error("no key");
+       return errands(options);
+     };`,
+  );
+  const environment = { name: file, options: { apiKey: "secret", ask: () => "asked" } };
+  const recipe = { ...(await loadRecipe("errands-base", changes)), environment };
+  const { updates } = await trainOrResume(recipe, { directory });
+  expect(readFileSync(join(directory, "run.json"), "utf8")).not.toContain("secret");
+  expect(await trainOrResume(recipe, { directory })).toMatchObject({ updates });
+  const other = { name: file, options: { ...environment.options, seed: 1 } };
+  await expect(trainOrResume({ ...recipe, environment: other }, { directory })).rejects.toMatchObject({
+    ...{ code: "ERR_RUN", message: expect.stringContaining("environment") },
+  });
 });
 
 test("an invalid recipe is rejected before anything is written", async () => {

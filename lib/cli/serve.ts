@@ -11,7 +11,7 @@ import { type ServeAndTrainOptions, serveAndTrain } from "../agents/serve-and-tr
 import { NlacError } from "../base/errors.ts";
 import { readJson, readText } from "../files/disk.ts";
 import { loadRecipe } from "../recipe/recipe.ts";
-import { scopes } from "../serve/scopes.ts";
+import { type Scope, scopes } from "../serve/scopes.ts";
 import { type ServeOptions, type Server, serve } from "../serve/server.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { collect, numberAboveZero, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
@@ -163,7 +163,7 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
     ...{ host, port, maxWaiting, maxBodyBytes, allowHosts, corsOrigins, log },
     name: flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, ""),
     ...(token === undefined ? {} : { token }),
-    ...(flags.tokens === undefined ? {} : { tokens: readJson(flags.tokens, keysFile, "ERR_CONFIG") }),
+    ...(flags.tokens === undefined ? {} : { tokens: readKeys(flags.tokens) }),
   };
   if (flags.train !== undefined) return serveTraining(runOrModel, flags.train, flags, shared);
   const needTraining = [flags.run, flags.tasks, flags.testTasks];
@@ -185,7 +185,20 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
   }
 }
 
-const keysFile = z.record(z.string().min(1), z.array(z.enum(scopes)));
+/** API keys and their scopes. Throws ERR_CONFIG, which does not name a key. */
+function readKeys(path: string): Record<string, Scope[]> {
+  const keys = readJson(path, z.record(z.string(), z.unknown()), "ERR_CONFIG");
+  return Object.fromEntries(
+    Object.entries(keys).map(([key, given], i) => {
+      const parsed = z.array(z.enum(scopes)).safeParse(given);
+      if (parsed.success) return [key, parsed.data];
+      throw new NlacError(
+        "ERR_CONFIG",
+        `${path}: the scopes of key ${i + 1} must be a list of ${scopes.join(", ")}.`,
+      );
+    }),
+  );
+}
 
 async function serveTraining(
   model: string,

@@ -1,6 +1,10 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { RequestError } from "../../lib/serve/protocol.ts";
 import { requireScope, type Scope, scopeOf } from "../../lib/serve/scopes.ts";
+import { nlac } from "../support/command-line.ts";
+import { inDirectory } from "../support/tiny.ts";
 
 function statusOf(call: () => void): number {
   try {
@@ -57,3 +61,18 @@ describe("requireScope", () => {
     expect(status("Bearer main", "ask")).toBe(401);
   });
 });
+
+it.each([
+  ["an unknown scope", '{"sk-secret-a": ["ask"], "sk-secret-b": ["asks"]}'],
+  ["no list", '{"sk-secret-a": ["ask"], "sk-secret-b": "ask"}'],
+  ["no JSON", '{"sk-secret-a": ["ask"], "sk-secret-b" ["ask"]}'],
+])("a file of keys with %s is refused without naming a key", (_, text) =>
+  inDirectory(async (directory) => {
+    const file = join(directory, "keys.json");
+    writeFileSync(file, text);
+    const { code, output, errors } = await nlac("serve", "errands-base", "--tokens", file);
+    expect(code).toBe(1);
+    expect(errors).toContain("keys.json");
+    expect(output + errors).not.toContain("secret");
+  }),
+);

@@ -11,36 +11,60 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { GroupOrder } from "./group-order.ts";
 
+/** Tokens of the episodes in memory, above which later ones are read from the file again. */
+const maxTokensInMemory = 4_000_000;
+
 export class EpisodeQueue {
   readonly #path: string;
   readonly #model: LanguageModel;
   readonly #groupSize: number;
+  readonly #maxTokens: number;
   #order: GroupOrder;
   /** Episodes that were not consumed yet, and the position of the first of them. */
   #waiting: EpisodeRecord[] = [];
   #first: number | undefined;
+  /** Their tokens. */
+  #tokens = 0;
+  /** Number of episodes after them that are not in memory, because there are too many tokens. */
+  #later = 0;
+  /** Number of episodes that are in memory however long they are. */
+  #least = 1;
   #changed = (): void => {};
 
   /**
    * @param groupSize episodes per group, of which training gets whole ones only; 1 is without
    *   groups
+   * @param maxTokens tokens of waiting episodes that are in memory, if these are not too few to
+   *   train on
    */
-  constructor(path: string, model: LanguageModel, groupSize = 1) {
+  constructor(path: string, model: LanguageModel, groupSize = 1, maxTokens = maxTokensInMemory) {
     this.#path = path;
     this.#model = model;
+    this.#maxTokens = maxTokens;
     this.#groupSize = groupSize;
     this.#order = new GroupOrder(groupSize);
   }
 
   /** Number of episodes that wait to be trained on. */
   get length(): number {
-    return this.#waiting.length;
+    return this.#waiting.length + this.#later;
   }
 
   /** Adds the episode that was just appended to the file. */
   add(record: EpisodeRecord): void {
-    if (this.#first !== undefined) this.#waiting.push(...this.#order.add(record));
+    if (this.#first !== undefined) for (const next of this.#order.add(record)) this.#hold(next);
     this.#changed();
+  }
+
+  /** Adds the next episode to those in memory, or counts it. */
+  #hold(record: EpisodeRecord): void {
+    const isFull = this.#waiting.length >= this.#least && this.#tokens >= this.#maxTokens;
+    if (this.#later > 0 || isFull) {
+      this.#later++;
+      return;
+    }
+    this.#waiting.push(record);
+    this.#tokens += lengthOf(record);
   }
 
   /**
@@ -49,7 +73,13 @@ export class EpisodeQueue {
    */
   reload(): void {
     this.#first = undefined;
+    this.#forget();
+  }
+
+  #forget(): void {
     this.#waiting = [];
+    this.#tokens = 0;
+    this.#later = 0;
   }
 
   /**
@@ -82,11 +112,14 @@ export class EpisodeQueue {
   ): Promise<Trajectory[]> {
     for (;;) {
       throwIfAborted(signal);
+      this.#least = count;
+      if (this.#waiting.length < count && this.#later > 0) this.#first = undefined;
       await this.#seek(first, signal);
       if (this.#waiting.length >= count) break;
       if (!(await idle())) await this.change(signal);
     }
     const taken = this.#waiting.splice(0, Math.max(count, most));
+    for (const record of taken) this.#tokens -= lengthOf(record);
     this.#first = first + taken.length;
     return taken.map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
   }
@@ -98,17 +131,17 @@ export class EpisodeQueue {
 
   async #seek(first: number, signal: AbortSignal): Promise<void> {
     if (this.#first === first) return;
-    const waiting: EpisodeRecord[] = [];
+    this.#first = undefined;
+    this.#forget();
     let position = 0;
     const order = new GroupOrder(this.#groupSize);
     const turn = slices();
     for (const record of readEpisodeRecords(this.#path)) {
-      for (const next of order.add(record)) if (position++ >= first) waiting.push(next);
+      for (const next of order.add(record)) if (position++ >= first) this.#hold(next);
       await turn();
       throwIfAborted(signal);
     }
     // Nothing can have been added since the end of the file was read: the event loop had no turn.
-    this.#waiting = waiting;
     this.#order = order;
     this.#first = first;
   }
@@ -124,4 +157,8 @@ export class EpisodeQueue {
       signal.addEventListener("abort", done, { once: true });
     });
   }
+}
+
+function lengthOf({ conversation }: EpisodeRecord): number {
+  return conversation.tokens.length;
 }

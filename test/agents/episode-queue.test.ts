@@ -14,7 +14,7 @@ const record = (id: number, more: object = {}) =>
     outcome: "done",
     reward: 1,
     turns: [],
-    conversation: {},
+    conversation: { tokens: [1, 2, 3, 4] },
     ...more,
   }) as never;
 const model = { restoreConversation: () => ({ tokens: [] }) } as unknown as LanguageModel;
@@ -58,5 +58,34 @@ test("gives all waiting episodes, up to a limit, and numbers them in the order o
     ]);
     const again = await new EpisodeQueue(path, model).next(4, [1, 1], signal, idle);
     expect(namesOf(again)).toEqual([["e5", 4]]);
+    writer.close();
+  }));
+
+test("keeps long queues in the file, and gives their episodes in the same order", () =>
+  inDirectory(async (directory) => {
+    const path = join(directory, "episodes.jsonl");
+    const writer = RecordWriter.resume(path);
+    const queue = new EpisodeQueue(path, model, 1, 8);
+    const idle = async () => false;
+    const first = queue.next(0, [1, 1], signal, idle);
+    for (let id = 0; id < 10; id++) {
+      writer.append(record(id));
+      queue.add(record(id));
+    }
+    expect(namesOf(await first)).toEqual([["e0", 0]]);
+    expect(queue.length).toBe(9);
+    // What is in memory now does not change with the file.
+    writer.replaceNow(Array.from({ length: 10 }, (_, id) => record(id, { reward: 2 })));
+    const taken = [];
+    for (let at = 1; at < 10; ) {
+      const more = await queue.next(at, [3, 5], signal, idle);
+      expect(more.length).toBeGreaterThanOrEqual(3);
+      taken.push(...more);
+      at += more.length;
+      writer.append(record(at + 9));
+      queue.add(record(at + 9));
+    }
+    expect(namesOf(taken)).toEqual(taken.map((_, i) => [`e${i + 1}`, i + 1]));
+    expect(taken.map(({ reward }) => reward).filter((reward) => reward === 1).length).toBeLessThan(3);
     writer.close();
   }));

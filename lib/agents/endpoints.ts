@@ -123,7 +123,15 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     const split = c.req.query("split") ?? "train";
     if (split !== "train" && split !== "test")
       throw badRequest('The split of a task is "train" or "test".', "split");
-    const lease = (split === "test" ? testTasks : tasks).next();
+    const from = split === "test" ? testTasks : tasks;
+    if (from.isFull)
+      throw new RequestError(
+        429,
+        "rate_limit_error",
+        `${from.leased} tasks are leased; reward or release some of them first.`,
+        "too_many_leases",
+      );
+    const lease = from.next();
     if (lease === undefined) throw notFound(`There are no tasks of the split "${split}" here.`, "no_tasks");
     return c.json({ ...lease, split });
   });

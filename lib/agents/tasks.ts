@@ -28,6 +28,11 @@ export const tasksConfig = z.strictObject({
 
 export type TasksConfig = z.infer<typeof tasksConfig>;
 
+/** Maximum number of leases at a time. */
+const maxLeases = 16_384;
+/** Number of a task's latest leases of which a late reward is recognized. */
+const maxEarlier = 16;
+
 export interface Lease {
   /** The name of the episode: the client sends it as x-episode-id. */
   episode: string;
@@ -57,7 +62,7 @@ interface Open {
   id: number;
   attempt: number;
   group?: Group;
-  /** The episodes of its earlier leases. One of them may still be rewarded late. */
+  /** The episodes of its latest leases. One of them may still be rewarded late. */
   earlier: readonly string[];
 }
 
@@ -78,6 +83,7 @@ export class Tasks {
   readonly #tasks: readonly unknown[];
   readonly #config: TasksConfig;
   readonly #now: () => number;
+  /** By episode, the one that ends first at the beginning. */
   readonly #held = new Map<string, Held>();
   /** Tasks whose lease ended without a reward. */
   #again: Open[] = [];
@@ -109,6 +115,11 @@ export class Tasks {
     return this.#held.size;
   }
 
+  /** Whether no further task can be leased, because too many are. */
+  get isFull(): boolean {
+    return this.leased >= maxLeases;
+  }
+
   /** Leases the next task; undefined without tasks. */
   next(): Lease | undefined {
     if (this.#tasks.length === 0) return undefined;
@@ -137,7 +148,8 @@ export class Tasks {
     this.#expire();
     const held = this.#held.get(episode);
     if (held === undefined) return false;
-    held.until = this.#now() + this.#config.leaseSeconds * 1000;
+    this.#held.delete(episode);
+    this.#held.set(episode, { ...held, until: this.#now() + this.#config.leaseSeconds * 1000 });
     return true;
   }
 
@@ -177,7 +189,7 @@ export class Tasks {
 
   #expire(): void {
     for (const [episode, held] of this.#held) {
-      if (held.until > this.#now()) continue;
+      if (held.until > this.#now()) return;
       this.#held.delete(episode);
       this.expired++;
       this.#leaseAgain(episode, held, held.attempt + 1);
@@ -188,7 +200,12 @@ export class Tasks {
   #leaseAgain(episode: string, { id, group, earlier, rewarded }: Held, attempt: number): void {
     if (rewarded || group?.closed) return;
     if (attempt <= this.#config.maxAttempts) {
-      this.#again.push({ id, attempt, ...(group && { group }), earlier: [...earlier, episode] });
+      this.#again.push({
+        id,
+        attempt,
+        ...(group && { group }),
+        earlier: [...earlier.slice(1 - maxEarlier), episode],
+      });
       return;
     }
     this.passedOver++;

@@ -77,13 +77,14 @@ test("keeps long queues in the file, and gives their episodes in the same order"
     // What is in memory now does not change with the file.
     writer.replaceNow(Array.from({ length: 10 }, (_, id) => record(id, { reward: 2 })));
     const taken = [];
+    let id = 10;
     for (let at = 1; at < 10; ) {
       const more = await queue.next(at, [3, 5], signal, idle);
       expect(more.length).toBeGreaterThanOrEqual(3);
       taken.push(...more);
       at += more.length;
-      writer.append(record(at + 9));
-      queue.add(record(at + 9));
+      writer.append(record(id));
+      queue.add(record(id++));
     }
     expect(namesOf(taken)).toEqual(taken.map((_, i) => [`e${i + 1}`, i + 1]));
     expect(taken.map(({ reward }) => reward).filter((reward) => reward === 1).length).toBeLessThan(3);

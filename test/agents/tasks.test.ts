@@ -90,3 +90,23 @@ test("a task whose lease ended is not leased again if its episode is rewarded la
   expect(tasks.next()).toMatchObject({ id: 0, attempt: 1 });
   expect(tasks.passedOver).toBe(0);
 });
+
+test("leases are limited in number, and so is what is remembered of a task that is returned again and again", () => {
+  const { tasks, wait } = make({ leaseSeconds: 60 });
+  const first = tasks.next()!;
+  let last = first;
+  for (let i = 0; i < 100; i++) {
+    expect(tasks.release(last.episode)).toBe(true);
+    last = tasks.next()!;
+    expect(last).toMatchObject({ id: 0, attempt: 1 });
+  }
+  // The first of 100 leases was forgotten: its reward does not end the last one.
+  tasks.release(last.episode);
+  tasks.finish(first.episode, true);
+  expect(tasks.next()).toMatchObject({ id: 0 });
+  let leased = 1;
+  for (; !tasks.isFull; leased++) tasks.next();
+  expect(leased).toBe(16_384);
+  wait(70);
+  expect(tasks.isFull).toBe(false);
+});

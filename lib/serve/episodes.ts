@@ -220,6 +220,8 @@ export class Episodes {
     this.#tokens += conversation.length;
     try {
       this.#forgetOldest(name);
+      // It may have ended just now, with the one that it works for.
+      if (this.#open.get(name) !== episode) return;
       // A crash of the machine may lose this turn, but no acknowledged reward.
       this.#options.open?.put(name, episode, false);
     } catch (error) {
@@ -270,12 +272,7 @@ export class Episodes {
     };
     // Write first: if that fails, the reward was not added, and the client can send it again.
     if (isOver(ending)) {
-      const workers = [...this.#workersFor(name)].map(([child, helper]): [string, OpenEpisode] => {
-        const last = helper.turns.at(-1)!;
-        const paid = helper.rewarded ? last : { ...last, reward: total };
-        return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];
-      });
-      this.#finish([...workers, [name, { ...episode, ...now }]], ending);
+      this.#finish([...this.#paidWorkers(name, total), [name, { ...episode, ...now }]], ending);
       this.#rewarded();
     } else {
       this.#options.open?.put(name, { ...episode, ...now }, true);
@@ -301,12 +298,30 @@ export class Episodes {
   }
 
   /**
-   * Ends the episodes that were not answered or rewarded for `ms` milliseconds. Those with a reward
-   * are recorded as truncated; the others are dropped. Throws ERR_IO.
+   * Ends the episodes that were not answered or rewarded for `ms` milliseconds, and neither were
+   * those that they work for, nor those that work for them. Those with a reward are recorded as
+   * truncated, with their sub-episodes; the others are dropped. Throws ERR_IO.
    */
   expire(ms: number): void {
-    for (const [name, episode] of [...this.#open])
-      if (episode.waiting === 0 && performance.now() - episode.answered >= ms) this.#drop(name, episode);
+    const active = new Set<OpenEpisode>();
+    for (const episode of this.#open.values())
+      if (episode.waiting > 0 || performance.now() - episode.answered < ms)
+        for (const one of this.#withParents(episode)) active.add(one);
+    const isIdle = (episode: OpenEpisode) => !this.#withParents(episode).some((one) => active.has(one));
+    const idle = [...this.#open].filter(([, episode]) => isIdle(episode));
+    // First those that may pass their reward on.
+    const [rewarded, others] = [true, false].map((is) => idle.filter(([, one]) => one.rewarded === is));
+    this.#dropAll([...rewarded!, ...others!]);
+  }
+
+  /** An episode and the open ones that it works for. */
+  #withParents(episode: OpenEpisode): OpenEpisode[] {
+    const found = new Set([episode]);
+    for (const { parent } of found) {
+      const next = parent === undefined ? undefined : this.#open.get(parent);
+      if (next !== undefined) found.add(next);
+    }
+    return [...found];
   }
 
   /**
@@ -318,6 +333,18 @@ export class Episodes {
     if (episode !== undefined) this.#end(name, episode);
     await this.#options.open?.purge();
     return episode !== undefined;
+  }
+
+  /**
+   * The open episodes that worked for an episode with the reward `total`, which those get that have
+   * none of their own.
+   */
+  #paidWorkers(name: string, total: number): [string, OpenEpisode][] {
+    return [...this.#workersFor(name)].map(([child, helper]) => {
+      const last = helper.turns.at(-1)!;
+      const paid = helper.rewarded ? last : { ...last, reward: total };
+      return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];
+    });
   }
 
   /** The open episodes that worked for an episode, or for one that did. */
@@ -386,11 +413,31 @@ export class Episodes {
   /** Ends an episode that will get no more rewards: an acknowledged one must not be lost. */
   #drop(name: string, episode: OpenEpisode): void {
     if (episode.rewarded && this.#options.open !== undefined) {
-      this.#finish([[name, episode]], { terminated: false, truncated: true });
+      const workers = this.#paidWorkers(name, totalReward(episode.turns));
+      this.#finish([...workers, [name, episode]], { terminated: false, truncated: true });
       return;
     }
     this.#end(name, episode);
     this.forgotten++;
+  }
+
+  /**
+   * Drops episodes until `isEnough`. If one cannot be recorded, those with a reward stay, the others
+   * are dropped nevertheless; it then throws ERR_IO.
+   */
+  #dropAll(episodes: Iterable<[string, OpenEpisode]>, isEnough = (_: string) => false): void {
+    let fault: unknown;
+    for (const [name, episode] of episodes) {
+      if (isEnough(name)) break;
+      const isGone = this.#open.get(name) !== episode; // it was recorded with the one it worked for
+      if (isGone || (fault !== undefined && episode.rewarded)) continue;
+      try {
+        this.#drop(name, episode);
+      } catch (error) {
+        fault ??= error;
+      }
+    }
+    if (fault !== undefined) throw fault;
   }
 
   /** Resolves when no open episode was answered in the last `ms` milliseconds. */
@@ -469,11 +516,8 @@ export class Episodes {
   }
 
   #forgetOldest(latest: string): void {
-    for (const [name, episode] of this.#open) {
-      const room = this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
-      if (room || name === latest) return;
-      this.#drop(name, episode);
-    }
+    const hasRoom = () => this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
+    this.#dropAll(this.#open, (name) => hasRoom() || name === latest);
   }
 }
 

@@ -25,11 +25,13 @@ export interface Redactable {
 export function redactEpisode<T extends Redactable>(record: T, redact: Redact, tokenizer: Tokenizer): T {
   const marks = record.turns.map(({ state }) => state);
   const { conversation, moved } = redactConversation(record.conversation, marks, redact, tokenizer);
-  const turns = record.turns.map(({ sampled, action, observation, ...turn }): RedactableTurn => {
+  const turns = record.turns.map(({ sampled, action, malformed, observation, ...turn }): RedactableTurn => {
     const ids = sampled && redactIds(sampled.tokens, redact, tokenizer);
     return {
       ...{ ...turn, state: moved(turn.state), text: redact(turn.text) },
       ...(action && { action: redactStrings(action, redact) }),
+      // The reason may quote the text.
+      ...(malformed !== undefined && { malformed: redact(malformed) }),
       observation: redactStrings(observation, redact),
       ...(sampled && { sampled: isSame(ids!, sampled.tokens) ? sampled : unscored(ids!) }),
     };
@@ -51,7 +53,7 @@ export function redactIds(ids: readonly number[], redact: Redact, tokenizer: Tok
 }
 
 function redactConversation(
-  { tokens, segments, turns, ...rest }: ConversationJson,
+  { tokens, segments, turns, tools, ...rest }: ConversationJson,
   marks: readonly number[],
   redact: Redact,
   tokenizer: Tokenizer,
@@ -70,6 +72,7 @@ function redactConversation(
   const moved = (position: number) => places.get(position)!;
   const conversation: ConversationJson = {
     ...rest,
+    ...(tools && { tools: redactStrings(tools, redact) }),
     tokens: out,
     segments: segments.map(({ source, start, end, logProbs }) => {
       const [first, last] = [moved(start), moved(end)];

@@ -184,6 +184,45 @@ describe("an open episode", () => {
       expect(await reward("judged", { reward: 1 })).toMatchObject({ status: 200, reward: 9 });
     }));
 
+  it("is idle together with the one that it works for, and gets its reward", () =>
+    inDirectory(async (directory) => {
+      const record = join(directory, "episodes.jsonl");
+      let episodes: Episodes | undefined;
+      const { client, reward } = await start(same(), record, {
+        openLog: join(directory, "open.jsonl"),
+        extend: (extension) => {
+          episodes = extension.episodes;
+        },
+      });
+      const work = (name: string, parent: string) =>
+        client.chat.completions.create(
+          { model: "scripted", messages: [say(name)] },
+          { headers: { "x-episode-id": name, "x-parent-episode-id": parent } },
+        );
+      const pause = () => new Promise((resolve) => setTimeout(resolve, 300));
+      const recordedNow = () =>
+        [...readEpisodeRecords(record)].map(({ task, reward, outcome }) => [task, reward, outcome]);
+      await work("child", "parent");
+      await turn(client, [say("Go")], "parent");
+      await pause();
+      await reward("parent", { reward: 2, turn: 0 });
+      episodes!.expire(200);
+      expect(recordedNow()).toEqual([]); // the parent is active
+      await pause();
+      await work("second child", "parent");
+      episodes!.expire(200);
+      expect(recordedNow()).toEqual([]); // one that works for it is active
+      await pause();
+      await turn(client, [say("Alone")], "other");
+      episodes!.expire(200);
+      expect(recordedNow()).toEqual([
+        ["child", 2, "truncated"],
+        ["second child", 2, "truncated"],
+        ["parent", 2, "truncated"],
+      ]);
+      expect(await reward("other", { reward: 1 })).toMatchObject({ status: 200 });
+    }));
+
   it("counts against the limit of open episodes, and of names that are refused", () =>
     inDirectory(async (directory) => {
       const model = same();

@@ -102,3 +102,19 @@ it("records an episode and its sub-episodes together or not at all, wherever the
     // One write; the file and its name are synced.
     expect(statuses).toEqual([500, 500, 200, 500, 200, 200]);
   }));
+
+it("still drops the oldest open episodes while the disk is full, except those with a reward", () =>
+  inDirectory(async (directory) => {
+    const options = { openLog: join(directory, "open.jsonl"), maxHeldTokens: 600 };
+    const { client, reward } = await start(same(), join(directory, "episodes.jsonl"), options);
+    await turn(client, [say("Go")], "rewarded");
+    expect(await reward("rewarded", { reward: 1, turn: 0 })).toMatchObject({ status: 200 });
+    disk.isFull = true;
+    for (let i = 0; i < 8; i++) await turn(client, [say("x".repeat(150))], `e${i}`);
+    const dropped = { status: 400, error: { message: expect.stringContaining("was dropped") } };
+    for (let i = 0; i < 4; i++) expect(await reward(`e${i}`, { reward: 1 })).toMatchObject(dropped);
+    expect(await reward("e7", { reward: 1 })).toMatchObject({ status: 500 });
+    disk.isFull = false;
+    expect(await reward("e7", { reward: 1 })).toMatchObject({ status: 200 });
+    expect(await reward("rewarded", { reward: 1 })).toMatchObject({ status: 200, reward: 2 });
+  }));

@@ -39,6 +39,7 @@ test("an episode's texts and ids change together; changed ids lose their log pro
         ...end,
         state: second,
         text: "Bye",
+        malformed: 'there is no function "Ann"',
         observation: [],
         sampled: { tokens: reply, logProbs: scores(3) },
       },
@@ -56,6 +57,7 @@ test("an episode's texts and ids change together; changed ids lose their log pro
         { end: second, role: "assistant" },
       ],
       system: false,
+      tools: [{ name: "greet", description: "Greets Ann", parameters: { type: "object" } }],
     },
   };
   const stored = redactEpisode(record, redact, tokenizer);

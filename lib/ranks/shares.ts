@@ -35,6 +35,8 @@ export function sharesOf(
 
 /** Tokens of a block of the KV cache. */
 const blockTokens = 16;
+/** Maximum number of prefixes that are known; those that were noted first are forgotten. */
+const maxKnown = 2 ** 20;
 /** A rank with cached prefixes takes at most this multiple of an equal share of a call. */
 const largestLoad = 1.25;
 
@@ -44,15 +46,20 @@ const largestLoad = 1.25;
  */
 export class PrefixPlaces {
   readonly #ranks: number;
-  readonly #owners = new Map<string, number>();
+  readonly #most: number;
+  #owners = new Map<string, number>();
+  /** What was noted before. */
+  #earlier: ReadonlyMap<string, number> = new Map();
 
-  constructor(ranks: number) {
+  constructor(ranks: number, most = maxKnown) {
     this.#ranks = ranks;
+    this.#most = most;
   }
 
   /** Forgets everything, as caches do when the weights change. */
   clear(): void {
-    this.#owners.clear();
+    this.#owners = new Map();
+    this.#earlier = new Map();
   }
 
   /** Splits a call's prompts; `sizes` are in tokens. Keys keep the caches of θ and θ̄ apart. */
@@ -74,14 +81,20 @@ export class PrefixPlaces {
 
   /** Notes that `rank` has the blocks of a text in its cache. */
   note(ids: readonly number[], key: string, rank: number): void {
-    for (const hash of blockHashes(ids, key)) this.#owners.set(hash, rank);
+    for (const hash of blockHashes(ids, key)) {
+      this.#owners.set(hash, rank);
+      if (this.#owners.size < this.#most / 2) continue;
+      this.#earlier = this.#owners;
+      this.#owners = new Map();
+    }
   }
 
   /** The rank with the longest known prefix, if it is more than half of the prompt. */
   owner(prompt: readonly number[], key: string): number | undefined {
     const hashes = blockHashes(prompt, key);
     for (let block = hashes.length; 2 * block * blockTokens > prompt.length; block--) {
-      const rank = this.#owners.get(hashes[block - 1]!);
+      const hash = hashes[block - 1]!;
+      const rank = this.#owners.get(hash) ?? this.#earlier.get(hash);
       if (rank !== undefined) return rank;
     }
     return undefined;

@@ -31,6 +31,18 @@ describe("shares", () => {
 describe("conversations", () => {
   const ids = (start: number, length: number) => Array.from({ length }, (_, i) => start + i);
 
+  test("are forgotten from the oldest on, so that a run of days stays in memory", () => {
+    const places = new PrefixPlaces(2, 100);
+    const [old, used] = [ids(0, 64), ids(100, 64)];
+    for (const prompt of [old, used]) places.note(prompt, "online", 1);
+    for (let other = 0; other < 30; other++) {
+      places.note(ids(1000 * (other + 1), 64), "online", 0);
+      places.note(used, "online", 1);
+    }
+    expect(places.owner(old, "online")).toBeUndefined();
+    expect(places.owner(used, "online")).toBe(1);
+  });
+
   test("return to the rank that has their prefix", () => {
     const places = new PrefixPlaces(2);
     const prompts = [ids(0, 64), ids(1000, 64), ids(2000, 64), ids(3000, 64)];

@@ -16,6 +16,9 @@ export interface DeviceShareOptions {
   now?: () => number;
 }
 
+/** The longest delay of a timer, in milliseconds. A longer wait, of a month, has no timer. */
+const maxDelayMs = 2 ** 31 - 1;
+
 /** Number of latest requests over which latencies are measured. */
 const measuredRequests = 256;
 /** Minimum number of requests for a percentile. */
@@ -190,8 +193,8 @@ export class DeviceShare {
   /** Resolves when a request has left, the signal has fired, or `ms` have passed. */
   #change(signal: AbortSignal | undefined, ms?: number): Promise<void> {
     return new Promise((resolve) => {
-      const isBounded = ms !== undefined && Number.isFinite(ms);
-      const timer = isBounded ? setTimeout(() => done(), Math.max(0, ms)) : undefined;
+      const timer =
+        ms === undefined || ms > maxDelayMs ? undefined : setTimeout(() => done(), Math.max(0, ms));
       const done = () => {
         clearTimeout(timer);
         signal?.removeEventListener("abort", done);

@@ -121,6 +121,9 @@ export interface Server {
   close(graceMs?: number): Promise<void>;
 }
 
+/** The longest delay of a timer, in milliseconds; a longer one fires at once. */
+const maxDelayMs = 2 ** 31 - 1;
+
 /**
  * Time for the headers of a request, and for all of it; a client that reads nothing is disconnected
  * after the latter.
@@ -175,7 +178,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
     get recorded() {
       return service.recorded;
     },
-    close: (graceMs = 30_000) => (closing ??= close(http, service, graceMs)),
+    close: (graceMs = 30_000) => (closing ??= close(http, service, Math.min(graceMs, maxDelayMs))),
   };
 }
 

@@ -373,6 +373,22 @@ describe("a recording server that is stopped", () => {
       expect(server.recorded).toBe(1);
     }));
 
+  it("waits without a limit if it is told to", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const gate = closedGate(model);
+      const { client, server } = await start(model, join(directory, "episodes.jsonl"), {
+        openLog: join(directory, "open.jsonl"),
+      });
+      const going = turn(client, [say("Task")]);
+      await expect.poll(() => gate.waiting).toBe(1);
+      const closed = server.close(Number.POSITIVE_INFINITY);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      gate.open();
+      expect((await going).said.content).toBe("Same");
+      await closed;
+    }));
+
   it("does not wait longer for an abandoned episode", () =>
     inDirectory(async (directory) => {
       const { client, server } = await start(same(), join(directory, "episodes.jsonl"));

@@ -45,6 +45,14 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   const further = { "draws.jsonl": drawsRecord, "probes.jsonl": probeRecord };
   for (const [name, schema] of Object.entries(further))
     if (existsSync(join(run, name))) yield await check(join(run, name), (path) => readAll(path, schema));
+  // Of a run of nlac serve --train.
+  const served = {
+    "episodes.jsonl": readEpisodeRecords,
+    "open.jsonl": readRecords,
+    "corrections.jsonl": readRecords,
+  };
+  for (const [name, read] of Object.entries(served))
+    if (existsSync(join(run, name))) yield await check(join(run, name), (path) => drain(read(path)));
   const events = new Set<string>();
   const numbers = checkpointNumbers(run);
   for (const number of numbers.toReversed()) {

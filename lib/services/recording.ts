@@ -94,8 +94,7 @@ export function recordService(service: ChatService, file: string): ChatService {
       const first = recording.replies.get(key);
       if (first !== undefined) return read(first, options);
       if (closed) throw new NlacError("ERR_DISPOSED", `The recording to ${file} is closed.`);
-      recording.writer.append({ key, request, ...given });
-      recording.writer.sync();
+      recording.writer.appendDurably({ key, request, ...given });
       recording.replies.set(key, given);
       return read(given, options);
     },

@@ -6,6 +6,8 @@ import { beforeEach, expect, test, vi } from "vitest";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
+import { openService } from "../../lib/services/open-service.ts";
+import { playRecording, recordService } from "../../lib/services/recording.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
 
 /** Paths that were synced, in order, and how many syncs from now fails. */
@@ -87,4 +89,19 @@ test("a file that was replaced is the one that is appended to, also if the sync 
     writer.close();
     expect([...readRecords(path)]).toEqual([{ b: 2 }, { c: 3 }]);
   }
+});
+
+test("a service's reply whose sync failed is not in the recording, where it would hide the next one", async () => {
+  const path = join(root(), "service.jsonl");
+  let replies = 0;
+  const service = recordService(
+    openService(() => `reply ${++replies}`),
+    path,
+  );
+  const ask = () => service.complete([{ role: "user", content: "Hello" }]);
+  disk.failing = 1;
+  await expect(ask()).rejects.toMatchObject({ code: "ERR_IO" });
+  expect(await ask()).toBe("reply 2");
+  await service.close!();
+  expect(await playRecording(path).complete([{ role: "user", content: "Hello" }])).toBe("reply 2");
 });

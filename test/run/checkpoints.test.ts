@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { expect, test, vi } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
-import { readRecords } from "../../lib/files/records.ts";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 import { numericsWarning } from "../../lib/run/build.ts";
 import {
   checkpointNumbers,
@@ -101,6 +101,22 @@ test("a damaged checkpoint is skipped, and the newest undamaged one repeats the 
     expect(readdirSync(join(path, "checkpoints"))).toContain(`${String(newest).padStart(6, "0")}.aside`);
     expect(checkpointNumbers(path)[0]).toBeGreaterThan(newest!);
     expect(await faultsOf(path)).toEqual([]);
+  }));
+
+test("the files of a served run are verified too", () =>
+  inDirectory(async (directory) => {
+    const path = join(directory, "run");
+    RunDirectory.create(path, options()).close();
+    for (const name of ["episodes.jsonl", "open.jsonl", "corrections.jsonl"]) {
+      const file = join(path, name);
+      const writer = RecordWriter.resume(file);
+      writer.append({ reward: 1, turns: [], conversation: {} });
+      writer.close();
+      expect(await faultsOf(path)).toEqual([]);
+      flip(file, 40);
+      expect(await faultsOf(path)).toEqual([`${file}: line 1 is damaged (wrong checksum).`]);
+      flip(file, 40);
+    }
   }));
 
 test("a checkpoint can be chosen; the later ones are set aside", () =>

@@ -10,6 +10,7 @@ import { existsSync } from "node:fs";
 import { z } from "zod";
 import { RecordWriter, readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
+import { keyReused } from "../serve/repeated-rewards.ts";
 import { mean } from "../statistics/mean.ts";
 
 export const correctionsConfig = z.strictObject({
@@ -36,6 +37,9 @@ export interface Correction {
   text: string;
   /** Milliseconds since 1970. */
   time: number;
+  /** Idempotency-Key and hash of the request, if it had a key. */
+  key?: string;
+  request?: string;
 }
 
 export class Corrections {
@@ -66,12 +70,21 @@ export class Corrections {
     this.#counts = new Map(Object.entries(counts));
   }
 
-  /** Stores a correction; it is on disk when this returns. Throws ERR_IO. */
-  add(given: Omit<Correction, "id">): void {
-    const correction = { id: randomUUID(), ...given };
+  /**
+   * Stores a correction and returns it; it is on disk then. A repeated one, with the same key, is
+   * not stored again. Throws ERR_IO; a RequestError of status 400 if its key was used for another
+   * one.
+   */
+  add(given: Omit<Correction, "id">): Correction {
+    const { episode, key } = given;
+    const earlier = this.#all.find((one) => key !== undefined && one.key === key && one.episode === episode);
+    if (earlier !== undefined && earlier.request !== given.request) throw keyReused("correction");
+    const correction = earlier ?? { id: randomUUID(), ...given };
     this.#writer.requireUnchanged();
+    if (earlier !== undefined) return earlier;
     this.#writer.appendDurably(correction);
     this.#all.push(correction);
+    return correction;
   }
 
   /** Removes the corrections of an episode, or those before a time. Throws ERR_IO, ERR_ABORTED. */

@@ -15,6 +15,7 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { refuseCrossSite } from "../serve/guard.ts";
 import { badRequest, RequestError } from "../serve/protocol.ts";
+import { hashOf, idempotencyKey } from "../serve/repeated-rewards.ts";
 import type { Extension } from "../serve/server.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Correction } from "./corrections.ts";
@@ -35,7 +36,8 @@ export interface Trained {
   recordedState(episode: string, turn: number): Promise<Conversation>;
   /** The ids of an answer after a conversation, with the end of the turn. */
   answerIds(state: Conversation, answer: CorrectionRequest): { text: string; tokens: number[] };
-  correct(correction: Omit<Correction, "id">): void;
+  /** Stores a correction, unless it is repeated, and returns it. Throws a RequestError, ERR_IO. */
+  correct(correction: Omit<Correction, "id">): Correction;
   /** Deletes an episode from the recording. Resolves to whether there was one. */
   deleteRecorded(episode: string): Promise<boolean>;
   tasks: Tasks;
@@ -94,6 +96,7 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
   app.post("/v1/episodes/:id/corrections", async (c) => {
     const episode = c.req.param("id");
     const asked = await read(c, correctionRequest);
+    const key = idempotencyKey(c);
     let state: Conversation;
     try {
       state = episodes!.stateOf(episode, asked.turn);
@@ -106,9 +109,11 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
       state = await trained.recordedState(episode, asked.turn);
     }
     const { text, tokens } = trained.answerIds(state, asked);
-    const prompt = state.prompt();
-    trained.correct({ episode, turn: asked.turn, prompt, response: tokens, text, time: Date.now() });
-    return c.json({ id: episode, turn: asked.turn, tokens: tokens.length });
+    const { response } = trained.correct({
+      ...{ episode, turn: asked.turn, prompt: state.prompt(), response: tokens, text, time: Date.now() },
+      ...(key !== undefined && { key, request: hashOf(asked) }),
+    });
+    return c.json({ id: episode, turn: asked.turn, tokens: response.length });
   });
   app.delete("/v1/episodes/:id", async (c) => {
     const episode = c.req.param("id");

@@ -257,8 +257,9 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           correct(correction) {
             const stored = options.redact ? redacted(correction, options.redact, model) : correction;
             requireFits(stored, Math.min(model.maxPositions, maxTokensOf(recipe)));
-            corrections.add(stored);
+            const kept = corrections.add(stored);
             queue.wake();
+            return kept;
           },
           async deleteRecorded(episode) {
             const deleted = await extension.episodes!.deleteRecorded((record) => record.task === episode);

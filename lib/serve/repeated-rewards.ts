@@ -1,12 +1,14 @@
 /**
  * Recognizes a repeated request for a reward, whose answer was lost: by its Idempotency-Key or, if
- * it ended the episode, by its content. It is answered as before, and adds nothing.
+ * it ended the episode, by its content. It is answered as before, and adds nothing. Corrections are
+ * recognized by their key.
  */
 
 import { createHash } from "node:crypto";
+import type { Context } from "hono";
 import { isOver, type Message } from "../contract/environment.ts";
 import type { AcknowledgedReward } from "../episodes/records.ts";
-import { badRequest } from "./protocol.ts";
+import { badRequest, type RequestError } from "./protocol.ts";
 
 /** How an episode continues after a reward. */
 export interface Ending {
@@ -27,15 +29,39 @@ export interface RewardOptions {
 /** Latest rewards per episode that are recognized. */
 const most = 64;
 
-/** Hash of a request. */
+/** Maximum length of an Idempotency-Key. */
+const maxKey = 256;
+
+/** The key by which a repeated request is recognized. Throws a RequestError of status 400. */
+export function idempotencyKey(c: Context): string | undefined {
+  const key = c.req.header("idempotency-key") || undefined;
+  if (key !== undefined && key.length > maxKey)
+    throw badRequest(`An Idempotency-Key may have ${maxKey} characters at most.`, "Idempotency-Key");
+  return key;
+}
+
+/** The refusal of a key that another request of the same episode had. */
+export function keyReused(what: "reward" | "correction"): RequestError {
+  return badRequest(
+    `This Idempotency-Key was used for another ${what} of the episode: give each ${what} a key of its own.`,
+    "Idempotency-Key",
+    "idempotency_key_reused",
+  );
+}
+
+/** Hash of a reward. */
 export function requestHash(
   reward: number,
   { terminated, truncated }: Ending,
   { turn, observation }: RewardOptions,
 ): string {
   const said = observation?.map(({ role, content }) => [role, content]);
-  const content = JSON.stringify([reward, terminated, truncated, turn ?? null, said ?? null]);
-  return createHash("sha256").update(content).digest("base64url").slice(0, 22);
+  return hashOf([reward, terminated, truncated, turn ?? null, said ?? null]);
+}
+
+/** Hash of a request's content. */
+export function hashOf(content: unknown): string {
+  return createHash("sha256").update(JSON.stringify(content)).digest("base64url").slice(0, 22);
 }
 
 /**
@@ -49,12 +75,7 @@ export function findRepeated(
 ): AcknowledgedReward | undefined {
   if (key === undefined) return acknowledged.find((one) => isOver(one) && one.request === request);
   const found = acknowledged.find((one) => one.key === key);
-  if (found !== undefined && found.request !== request)
-    throw badRequest(
-      "This Idempotency-Key was used for another reward of the episode: give each reward a key of its own.",
-      "Idempotency-Key",
-      "idempotency_key_reused",
-    );
+  if (found !== undefined && found.request !== request) throw keyReused("reward");
   return found;
 }
 

@@ -32,6 +32,7 @@ import { asRequestError, badRequest, RequestError, readRequest } from "./protoco
 import { RequestQueue } from "./queue.ts";
 import { Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
+import { idempotencyKey } from "./repeated-rewards.ts";
 import { requireScope, type Scope, scopeOf } from "./scopes.ts";
 
 /** Options of `serve`. */
@@ -377,17 +378,6 @@ const rewardRequest = z.strictObject({
   /** Whether the agent's own limit cut the episode: it then ends without an outcome. */
   truncated: z.boolean().default(false),
 });
-
-/** Maximum length of an Idempotency-Key. */
-const maxKey = 256;
-
-/** The key by which a repeated request is recognized. Throws a RequestError of status 400. */
-function idempotencyKey(c: Context): string | undefined {
-  const key = c.req.header("idempotency-key") || undefined;
-  if (key !== undefined && key.length > maxKey)
-    throw badRequest(`An Idempotency-Key may have ${maxKey} characters at most.`, "Idempotency-Key");
-  return key;
-}
 
 function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
   const answer = asRequestError(error);

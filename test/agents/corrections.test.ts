@@ -1,7 +1,11 @@
 import { join } from "node:path";
+import OpenAI from "openai";
 import { expect, test } from "vitest";
-import { Corrections } from "../../lib/agents/corrections.ts";
+import { type Correction, Corrections } from "../../lib/agents/corrections.ts";
+import { serveAndTrain } from "../../lib/agents/serve-and-train.ts";
+import { readRecords } from "../../lib/files/records.ts";
 import type { LanguageModel, ScoredText } from "../../lib/model/language-model.ts";
+import { servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 test("counts by correction: a deletion or a restored checkpoint does not move the counts of others", () =>
@@ -35,4 +39,42 @@ test("counts by correction: a deletion or a restored checkpoint does not move th
     reopened.restore(counts);
     expect(Object.values(reopened.counts)).toEqual([0, 1, 0]);
     reopened.close();
+  }));
+
+test("a correction that is sent again with its Idempotency-Key is stored once, also over a restart", () =>
+  inDirectory(async (run) => {
+    const open = async () => {
+      const server = await serveAndTrain({ recipe: servedErrands(), directory: run, port: 0 });
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+      const correct = (content: string, key: string, name = "a") =>
+        client.post(`/episodes/${name}/corrections`, {
+          ...{ body: { turn: 0, content }, headers: { "Idempotency-Key": key } },
+        });
+      return { server, client, correct };
+    };
+    const first = await open();
+    for (const name of ["a", "b"])
+      await first.client.chat.completions.create(
+        { model: "errands-base", messages: [{ role: "user", content: "Hello" }], max_tokens: 2 },
+        { headers: { "x-episode-id": name } },
+      );
+    const answer = await first.correct("Good day", "one");
+    // The answer was lost: two clients send it again at once.
+    expect(await Promise.all([1, 2].map(() => first.correct("Good day", "one")))).toEqual([answer, answer]);
+    await expect(first.correct("Good night", "one")).rejects.toMatchObject({
+      ...{ status: 400, code: "idempotency_key_reused" },
+    });
+    await first.correct("Good day", "one", "b"); // keys are those of an episode
+    await first.server.close(20);
+    const next = await open();
+    expect(await next.correct("Good day", "one")).toEqual(answer);
+    await next.correct("Good day", "two");
+    await next.server.close(20);
+    expect(
+      [...readRecords<Correction>(join(run, "corrections.jsonl"))].map(({ episode, key }) => [episode, key]),
+    ).toEqual([
+      ["a", "one"],
+      ["b", "one"],
+      ["a", "two"],
+    ]);
   }));

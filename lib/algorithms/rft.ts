@@ -60,7 +60,7 @@ import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
 import { actionSample } from "../training/sample-records.ts";
-import { scheduledStep, startAgain, stepPlace } from "../training/step.ts";
+import { type StepPlace, scheduledStep, startAgain, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 
@@ -88,8 +88,8 @@ export const rftConfig = z.strictObject({
    */
   imitate: z.enum(["successes", "hindsight", "hindsight-episode"]).default("successes"),
   /**
-   * Whether each iteration's updates start from the run's initial model again, with new moments, as
-   * in the baseline Reject-S of HOPE. Default and paper: false.
+   * Whether each iteration's updates start from the run's initial model again, with new moments and
+   * at the start of the schedule, as in the baseline Reject-S of HOPE. Default and paper: false.
    */
   restart: z.boolean().default(false),
   /**
@@ -318,6 +318,13 @@ class Successes {
   }
 }
 
+/** Place of the next step in the schedule, which begins anew with the weights. */
+function placeOf(state: Counters, config: RftConfig): StepPlace {
+  const { updatesPerIteration, restart } = config;
+  if (!restart) return stepPlace(state, config, updatesPerIteration);
+  return { step: state.updatesDone, over: state.updatesDone / updatesPerIteration };
+}
+
 /** One step on a batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, successes, state, config, run } = training;
@@ -340,12 +347,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     signal: run.signal,
   });
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(
-    model,
-    config,
-    stepPlace(state, config, config.updatesPerIteration),
-    state,
-  );
+  const stepped = await scheduledStep(model, config, placeOf(state, config), state);
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
     run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
   }

@@ -67,6 +67,18 @@ test("restart begins each iteration's updates at the initial weights, with the b
   });
 });
 
+test("restart begins the schedule again too: every iteration is a training of its own", async () => {
+  const { updates } = await train({
+    iterations: 3,
+    updatesPerIteration: 4,
+    restart: true,
+    schedule: { shape: "linear", warmupSteps: 2 },
+  });
+  expect(updates.map(({ learning_rate: rate }) => rate)).toEqual(
+    [0, 1, 2].flatMap(() => [0.5, 0.75, 0.5, 0.25]),
+  );
+});
+
 test("progress goes on in iterations without a success, which have no updates", async () => {
   const shares: number[] = [];
   const progress = { ...silentProgress, overall: (share: number) => void shares.push(share) };

@@ -353,7 +353,7 @@ async function trainActor<Task>(
   checkpoint: () => Promise<void>,
 ): Promise<void> {
   const { state, config, run, model, proposer } = training;
-  const imitated = state.proposals ?? [];
+  const imitated = shuffledProposals(state, config);
   const size = data === undefined ? imitated.length : data.states.length;
   const total = Math.ceil(size / config.batchSize);
   run.progress.phase("actor", total);
@@ -382,6 +382,19 @@ async function trainActor<Task>(
     run.progress.advance(state.updatesDone, metrics["tokens/gradient"]);
     await checkpoint();
   }
+}
+
+/** The proposals to imitate, in an order of the seed: they were made one task after the other. */
+function shuffledProposals(
+  { proposals = [], iteration }: HopeState,
+  { seed }: HopeConfig,
+): NonNullable<HopeState["proposals"]> {
+  const order = permutation(
+    proposals.length,
+    derivedSeed(seed, streams.minibatch, iteration),
+    streams.minibatch,
+  );
+  return order.map((i) => proposals[i]!);
 }
 
 /** What is recorded of a gradient after its step. */

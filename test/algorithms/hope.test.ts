@@ -4,6 +4,7 @@ import { uniform } from "../../lib/base/random.ts";
 import { type Environment, type Message, nothingUsed } from "../../lib/contract/environment.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
+import { mean } from "../../lib/statistics/mean.ts";
 import { branchTurns } from "../../lib/training/branch-places.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
@@ -196,6 +197,22 @@ describe("an iteration", () => {
       );
       expect(found).toBe(true);
     }
+  });
+
+  test("that imitates takes the proposals of all tasks in random order, each once", async () => {
+    let made = 0;
+    const numbered = () => [proposed(`cup ${made++}`), proposed(`cup ${made++}`)];
+    const model = new ScriptedPreferences(replies(numbered));
+    const run = memoryRun();
+    await trainHope({ model, environment: silentDesk(), run, config: { ...small, actor: "imitate" } });
+    const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    const order = texts.map(({ response }) => Number(/cup (\d+)/.exec(model.decode(response))![1]));
+    const sorted = [...order].sort((a, b) => a - b);
+    expect(sorted).toEqual(Array.from({ length: made }, (_, i) => i));
+    // They were made task by task: in this order the last tasks would have the lowest learning rate.
+    expect(order).not.toEqual(sorted);
+    const place = mean(order.slice(0, made / 2));
+    expect(place).toBeGreaterThan(made / 4 + 1); // about (made - 1) / 2, not (made / 2 - 1) / 2
   });
 
   test("that imitates and restarts begins each iteration at the initial weights", async () => {

@@ -187,11 +187,6 @@ export function overlap(a: string, b: string): number {
   return shared === 0 ? 0 : (2 * shared) / (first.length + second.length);
 }
 
-/** 1 for a full reward, the only evidence of success that a branch gives. */
-function success(reward: number): number {
-  return reward >= 1 ? 1 : 0;
-}
-
 /**
  * Compares episodes continued with the refined action with the recorded ones, continued with the
  * original.
@@ -221,17 +216,17 @@ async function gain<Task>(
   });
   const reached = branches.flatMap(({ trajectory }, i) => {
     const branch = episodes[i];
-    return branch === undefined ? [] : [{ trajectory, refined: success(branch.reward) }];
+    return branch === undefined ? [] : [{ trajectory, refined: Number(succeeded(branch)) }];
   });
   // Branches of one episode are correlated, so the interval is clustered by episode.
   const differences = meanInterval(
     grouped(
-      reached.map(({ trajectory, refined }) => refined - success(trajectory.reward)),
+      reached.map(({ trajectory, refined }) => refined - Number(succeeded(trajectory))),
       reached.map(({ trajectory }) => trajectory),
     ),
   );
   return {
-    "gain/original": mean(reached.map(({ trajectory }) => success(trajectory.reward))),
+    "gain/original": mean(reached.map(({ trajectory }) => Number(succeeded(trajectory)))),
     "gain/refined": mean(reached.map(({ refined }) => refined)),
     "gain/difference": differences.estimate,
     "gain/difference_low": differences.low,

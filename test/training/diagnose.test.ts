@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, parseConfig } from "../../lib/algorithms/nlac.ts";
-import type { Message } from "../../lib/contract/environment.ts";
+import type { Action, Message } from "../../lib/contract/environment.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { meanInterval } from "../../lib/statistics/intervals.ts";
@@ -112,6 +112,29 @@ describe("a diagnosis of two episodes, by hand", () => {
     expect(figures["gain/difference"]).toBeCloseTo(2 / 5, 12);
     expect(figures["gain/difference_low"]).toBeCloseTo(low, 12);
     expect(figures["gain/difference_high"]).toBeCloseTo(high, 12);
+  });
+
+  test("gain counts successes as the environment defines them, whatever the rewards are", async () => {
+    // As in Guess My City: a turn costs 1, a success nothing, and the last step says which it was.
+    const plain = environment();
+    const costly = {
+      ...plain,
+      rewardRange: [-3, 0] as const,
+      start: async (...options: Parameters<typeof plain.start>) => {
+        const episode = await plain.start(...options);
+        return {
+          ...episode,
+          step: async (action: Action) => {
+            const { reward, ...result } = await episode.step(action);
+            const info = result.terminated ? { success: reward === 1 } : {};
+            return { ...result, reward: reward - 1, info };
+          },
+        };
+      },
+    };
+    const [usual, other] = [await measure({}), await measure({}, 0, costly)];
+    for (const name of ["original", "refined", "difference", "difference_low", "difference_high", "reached"])
+      expect(other.figures[`gain/${name}`]).toBe(usual.figures[`gain/${name}`]);
   });
 
   test("k > 1: the forecast is the mean of the k futures that the evaluator read", async () => {

@@ -9,16 +9,16 @@
  *   L = (d̄ - 1/(2β))²           "ipo": IPO (Azar et al., 2023), equation 17, with d̄ as d but each
  *                               text's log ratio divided by its number of tokens, as in TRL
  *
- * π_ref is θ at the start of training. Two kinds of pairs: whole episodes on the same task, or
- * actions in the same state by their Monte-Carlo values Q̂(s, a) (training/returns.ts), such as the
- * branches that HOPE records.
+ * π_ref is θ at the start of training. Two kinds of pairs: whole episodes on the same task with the
+ * same opening, or actions in the same state by their Monte-Carlo values Q̂(s, a)
+ * (training/returns.ts), such as the branches that HOPE records.
  *
  * Departures from the papers, on points that they leave open:
  * - IPO's log ratios are means over a text's tokens; the paper's are sums.
  * - The return of a truncated episode ends where it was cut.
  * - An episode has many turns. Its log probability is the sum over the policy's tokens; those of
  *   the environment have weight 0.
- * - Pairs are random: up to `pairsPerGroup` of each task or state, not only the best against the
+ * - Pairs are random: up to `pairsPerGroup` of each opening or state, not only the best against the
  *   worst.
  */
 
@@ -69,11 +69,11 @@ export const dpoConfig = z
     /** Files of recorded episodes, in order. */
     recorded: z.array(z.string().min(1)).default([]),
     /**
-     * What a pair is: two "episodes" on the same task, or two "actions" in the same state, by the
-     * mean return of the episodes that took them. Default "episodes".
+     * What a pair is: two "episodes" on the same task with the same opening, or two "actions" in the
+     * same state, by the mean return of the episodes that took them. Default "episodes".
      */
     pairs: z.enum(["episodes", "actions"]).default("episodes"),
-    /** Maximum pairs of one task, or of one state. Default 4. */
+    /** Maximum pairs of one opening of a task, or of one state. Default 4. */
     pairsPerGroup: count.default(4),
     /** Minimum difference of returns in a pair. Default 0: they must differ. */
     minGap: z.number().min(0).default(0),

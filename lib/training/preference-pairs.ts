@@ -29,7 +29,7 @@ export interface Pair {
 }
 
 export interface PairOptions {
-  /** Maximum pairs of one task, or of one state. */
+  /** Maximum pairs of one opening of a task, or of one state. */
   perGroup: number;
   /** Minimum difference of returns. */
   minGap: number;
@@ -37,21 +37,23 @@ export interface PairOptions {
 }
 
 /**
- * Pairs of whole episodes on the same task, the one with the higher reward preferred. The tokens of
- * the environment have weight 0. Episodes that ended in a fault, and episodes of several texts (the
- * template drops earlier reasoning), are left out.
+ * Pairs of whole episodes on the same task with the same opening, the one with the higher reward
+ * preferred. (If the environment draws the opening, DPO's derivation holds only for equal ones.) The
+ * tokens of the environment have weight 0. Episodes that ended in a fault, and episodes of several
+ * texts (the template drops earlier reasoning), are left out.
  */
 export function episodePairs(trajectories: Iterable<Trajectory>, options: PairOptions): Pair[] {
-  const byTask = new Map<string, { text: ScoredText; value: number; trajectory: number }[]>();
+  const byOpening = new Map<string, { text: ScoredText; value: number; trajectory: number }[]>();
   for (const trajectory of trajectories) {
     if (isFaulty(trajectory)) continue;
     const [text, ...more] = episodeTexts(trajectory);
     if (text === undefined || more.length > 0) continue;
-    const group = byTask.get(trajectory.task) ?? [];
+    const key = `${keyOf(text.prompt)} ${trajectory.task}`;
+    const group = byOpening.get(key) ?? [];
     group.push({ text, value: trajectory.reward, trajectory: trajectory.id });
-    byTask.set(trajectory.task, group);
+    byOpening.set(key, group);
   }
-  return [...byTask.values()].flatMap((group, i) => pairsOf(group, options, i));
+  return [...byOpening.values()].flatMap((group, i) => pairsOf(group, options, i));
 }
 
 /** Pairs of actions in the same state, the one with the higher Q̂ preferred. */
@@ -125,7 +127,7 @@ export async function preferenceGradient(
       options,
     ),
   );
-  const tokens = texts.reduce((sum, { response }) => sum + response.length, 0);
+  const tokens = texts.reduce((sum, text) => sum + lossTokens(text), 0);
   return {
     results,
     metrics: {
@@ -142,6 +144,12 @@ export async function preferenceGradient(
       "tokens/gradient": tokens,
     },
   };
+}
+
+/** Tokens of the response that the loss contains: those of the environment have weight 0. */
+function lossTokens({ response, weight = 1 }: ScoredText): number {
+  if (typeof weight === "number") return response.length;
+  return response.filter((_, t) => weight[t] !== 0).length;
 }
 
 /** Sample records of pairs on which an update took its step. */

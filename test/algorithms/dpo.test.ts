@@ -17,13 +17,17 @@ const small = {
   maxTokens: 100_000,
 };
 
-async function record(directory: string, share = 0.5) {
-  const environment = errandEnvironment({ turns: 2 });
+async function record(
+  directory: string,
+  share = 0.5,
+  environment = errandEnvironment({ turns: 2 }),
+  episodes = 12,
+) {
   const tasks = await environment.tasks("train");
   const trajectories = await collectTrajectories({
     model: new ScriptedPreferences(luckyReply(() => share)),
     ...{ environment, seed: 3, maxActionTokens: 100, maxPromptTokens: 10_000, temperature: 1 },
-    episodes: Array.from({ length: 12 }, (_, id) => ({ id, task: tasks[id % tasks.length]! })),
+    episodes: Array.from({ length: episodes }, (_, id) => ({ id, task: tasks[id % tasks.length]! })),
   });
   const path = join(directory, "episodes.jsonl");
   const writer = new RecordWriter(path);
@@ -71,6 +75,27 @@ describe("pairs", () => {
     });
   });
 
+  test("of episodes have the same opening, even if the environment draws it", async () => {
+    await inDirectory(async (directory) => {
+      const plain = errandEnvironment({ turns: 2 });
+      // Like a customer who is played by a model: the first message depends on the episode's seed.
+      const environment = {
+        ...plain,
+        start: async (...options: Parameters<typeof plain.start>) => {
+          const episode = await plain.start(...options);
+          const greeting = { role: "user" as const, content: `Good ${options[1].seed % 2 ? "day" : "night"}!` };
+          return { ...episode, observation: { messages: [...episode.observation.messages, greeting] } };
+        },
+      };
+      const { path } = await record(directory, 0.5, environment, 48);
+      const { pairs, model } = await train({ recorded: [path], pairsPerGroup: 100 });
+      expect(pairs.length).toBeGreaterThan(20);
+      for (const { chosen, rejected } of pairs) expect(chosen.prompt).toEqual(rejected.prompt);
+      const openings = new Set(pairs.map(({ chosen }) => model.decode(chosen.prompt)));
+      expect(openings.size).toBe(2);
+    });
+  });
+
   test("of actions prefer the higher mean return in the same state", async () => {
     await inDirectory(async (directory) => {
       const { path } = await record(directory);
@@ -115,5 +140,11 @@ test("the reference is the start, and the metrics are of the loss on exactly the
     const [first] = run.rows.filter(({ values }) => "loss/preference" in values);
     expect(first!.values["loss/preference"]).toBeCloseTo(Math.log(2), 4); // θ is the reference
     expect(first!.values["rewards/margins"]).toBeCloseTo(0, 4);
+    // Like the loss, the count leaves out the environment's tokens.
+    const ofPolicy = pairs.slice(0, pairs.length / 2).flatMap(({ chosen, rejected }) =>
+      [chosen, rejected].map(({ weight }) => (weight as number[]).filter((one) => one === 1).length),
+    );
+    const tokens = ofPolicy.reduce((sum, own) => sum + own, 0);
+    expect(first!.values).toMatchObject({ "tokens/preference": tokens, "tokens/gradient": tokens });
   });
 });

@@ -83,7 +83,10 @@ describe("pairs", () => {
         ...plain,
         start: async (...options: Parameters<typeof plain.start>) => {
           const episode = await plain.start(...options);
-          const greeting = { role: "user" as const, content: `Good ${options[1].seed % 2 ? "day" : "night"}!` };
+          const greeting = {
+            role: "user" as const,
+            content: `Good ${options[1].seed % 2 ? "day" : "night"}!`,
+          };
           return { ...episode, observation: { messages: [...episode.observation.messages, greeting] } };
         },
       };
@@ -141,9 +144,11 @@ test("the reference is the start, and the metrics are of the loss on exactly the
     expect(first!.values["loss/preference"]).toBeCloseTo(Math.log(2), 4); // θ is the reference
     expect(first!.values["rewards/margins"]).toBeCloseTo(0, 4);
     // Like the loss, the count leaves out the environment's tokens.
-    const ofPolicy = pairs.slice(0, pairs.length / 2).flatMap(({ chosen, rejected }) =>
-      [chosen, rejected].map(({ weight }) => (weight as number[]).filter((one) => one === 1).length),
-    );
+    const ofPolicy = pairs
+      .slice(0, pairs.length / 2)
+      .flatMap(({ chosen, rejected }) =>
+        [chosen, rejected].map(({ weight }) => (weight as number[]).filter((one) => one === 1).length),
+      );
     const tokens = ofPolicy.reduce((sum, own) => sum + own, 0);
     expect(first!.values).toMatchObject({ "tokens/preference": tokens, "tokens/gradient": tokens });
   });

@@ -135,6 +135,7 @@ export interface JudgedAction {
   outcome?: {
     /** The environment's answer. */
     observation: Message[];
+    /** Of this action, without those before it. */
     reward: number;
     /** Whether it ended the task. */
     terminated: boolean;

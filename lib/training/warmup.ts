@@ -150,6 +150,7 @@ export function demonstratedTexts(
     return conversation.appendGeneration({ tokens: response });
   };
   const conversation = policyConversation(model, demonstration.observation, format);
+  let received = 0; // before the turn
   for (const { action, judged, observation } of demonstration.turns) {
     for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
       const tokens = actionTokens(model, conversation, judgedAction, format);
@@ -166,25 +167,22 @@ export function demonstratedTexts(
       if (outcome.terminated) {
         const request = terminalTargetRequest(
           outcome.observation,
-          outcome.reward,
+          received + outcome.reward,
           true,
           environment.rewardRange,
         );
         teach("target", acted.append(user(request)), target);
       } else {
-        if (observedTargets) {
-          teach(
-            "target",
-            acted.fork().append(user(observedTargetRequest(outcome.observation, true))),
-            target,
-          );
-        }
-        teach("future", acted.append(user(futureRequest(outcome.observation))), outcome.future ?? "");
+        const { observation: answer, reward } = outcome;
+        if (observedTargets)
+          teach("target", acted.fork().append(user(observedTargetRequest(answer, true, reward))), target);
+        teach("future", acted.append(user(futureRequest(answer, reward))), outcome.future ?? "");
         teach("target", acted.append(user(targetRequest(true))), target);
       }
     }
     teach("attempt", conversation, action);
     conversation.append(...observation);
+    received += judged.find((one) => one.action.text === action.text)?.outcome?.reward ?? 0;
   }
   return texts;
 }

@@ -1,7 +1,14 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { parseConfig } from "../../lib/algorithms/nlac.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { transitionsOf } from "../../lib/episodes/trajectory.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
+import { RoleWriter } from "../../lib/roles/role-writer.ts";
+import { writeTargets } from "../../lib/roles/targets.ts";
 import { demonstratedTexts, warmUp, warmupConfig } from "../../lib/training/warmup.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
@@ -62,6 +69,41 @@ test("targets without a bootstrapped future are included on request, with the sa
   expect(observed.filter(({ request }) => !request.includes("Final score")).map(({ said }) => said)).toEqual(
     going.map(({ said }) => said),
   );
+});
+
+describe("the prompts of futures and targets are those that training writes", () => {
+  const worlds: [name: string, world: unknown][] = [
+    ["20 Questions", twentyQuestions({ turns: 12 })],
+    ["20 Questions, where a turn costs 1", twentyQuestions({ turns: 12, reward: "turns" })],
+    ["Guess My City, where a turn costs 1", guessMyCity()],
+  ];
+
+  test.each(worlds)("%s", async (_, given) => {
+    const world = given as Environment<unknown>;
+    for (const [seed, task] of (await world.tasks("train")).slice(0, 4).entries()) {
+      const demonstration = await world.demonstrate!(task, { seed });
+      const replies = new Map<string, string>();
+      const model = new ScriptedModel((prompt) => {
+        const reply = replies.get(prompt);
+        if (reply === undefined) throw new Error(`Not demonstrated: …${prompt.slice(-900)}`);
+        return reply;
+      });
+      const shown = demonstratedTexts(model, world, demonstration, { observedTargets: true });
+      for (const { prompt, response } of shown)
+        replies.set(model.decode(prompt), model.decode(response.slice(0, -1)));
+      const [trajectory] = await collectTrajectories({
+        ...{ model, environment: world, episodes: [{ id: 0, task }], seed: 0, temperature: 0 },
+        ...{ maxActionTokens: 1000, maxPromptTokens: 100_000 },
+      });
+      expect(trajectory!.turns).toHaveLength(demonstration.turns.length);
+      for (const bootstrap of ["request", "none"] as const) {
+        const config = { ...parseConfig({ bootstrap }), seed: 0 };
+        const writer = new RoleWriter(model, world, config, 0, new AbortController().signal);
+        for (const { parsed } of await writeTargets(writer, transitionsOf(trajectory!)))
+          expect(parsed).toEqual({ ok: true, yes: true });
+      }
+    }
+  });
 });
 
 test("nothing before an answer reveals the answer or a test word", async () => {

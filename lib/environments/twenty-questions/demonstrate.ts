@@ -40,7 +40,8 @@ export async function demonstrate(
       const beside = await start();
       const answer = await beside.step(poor.action);
       await beside.close();
-      poor.outcome = outcome(answer.observation, answer.reward, poor.future);
+      // A premature guess may be lucky. Its outcome would contradict the judgement.
+      if (!answer.terminated) poor.outcome = outcome(answer.observation, answer.reward, poor.future);
     }
     shown.push({
       action,

@@ -81,6 +81,14 @@ describe("twentyQuestions", () => {
     expect(await endings(true)).toMatch(/The word was \\"dog\\"/);
   });
 
+  it("demonstrates no outcome of a premature guess that is lucky", async () => {
+    const demonstration = await twentyQuestions().demonstrate!({ word: "violin" }, { seed: 354 });
+    const { judged } = demonstration.turns[1]!;
+    expect(judged[1]!.action.text).toBe("Is it a violin?"); // "No, because it is premature"
+    expect(judged[1]!.advice).toMatch(/^Ask /);
+    expect(judged.map(({ outcome }) => outcome !== undefined)).toEqual([true, false]);
+  });
+
   it("can still be won with the last question", async () => {
     const episode = await twentyQuestions({ turns: 1 }).start({ word: "dog" }, { seed: 0 });
     expect(await episode.step({ text: "Is it a dog?" })).toMatchObject({ reward: 1, terminated: true });

@@ -50,11 +50,41 @@ function groupedMean(groups: readonly (readonly number[])[]): { n: number; mean:
   return { n, mean: average, variance: count < 2 ? Number.NaN : (squares / n ** 2) * (count / (count - 1)) };
 }
 
-/** The mean with its 95 % normal interval; NaN bounds for a single group. */
-export function meanInterval(groups: readonly (readonly number[])[], z = 1.959964): Interval {
+/**
+ * The mean with its 95 % interval by Student's t with one degree of freedom less than there are
+ * groups; a normal interval of 5 groups covers the truth in 88 % of cases. NaN bounds for a single
+ * group.
+ */
+export function meanInterval(groups: readonly (readonly number[])[]): Interval {
   const { mean: estimate, variance } = groupedMean(groups);
-  const half = z * Math.sqrt(variance);
+  const half = studentQuantile(groups.length - 1) * Math.sqrt(variance);
   return { estimate, low: estimate - half, high: estimate + half };
+}
+
+/** The value below which the absolute value of Student's t is in 95 % of cases; NaN for 0 degrees. */
+export function studentQuantile(degrees: number): number {
+  if (degrees < 1) return Number.NaN;
+  let [low, high] = [1.95, 12.8]; // of an infinite and of one degree
+  while (high - low > 1e-9) {
+    const middle = (low + high) / 2;
+    if (studentProbability(middle, degrees) < 0.95) low = middle;
+    else high = middle;
+  }
+  return (low + high) / 2;
+}
+
+/** P(|t| < x) (Abramowitz and Stegun, 26.7.3 and 26.7.4: finite sums for whole degrees). */
+function studentProbability(x: number, degrees: number): number {
+  const angle = Math.atan(x / Math.sqrt(degrees));
+  const square = Math.cos(angle) ** 2;
+  const odd = degrees % 2 === 1;
+  let term = odd ? Math.cos(angle) : 1;
+  let sum = degrees === 1 ? 0 : term;
+  for (let k = odd ? 3 : 2; k <= degrees - 2; k += 2) {
+    term *= (square * (k - 1)) / k;
+    sum += term;
+  }
+  return odd ? (2 / Math.PI) * (angle + Math.sin(angle) * sum) : Math.sin(angle) * sum;
 }
 
 /**

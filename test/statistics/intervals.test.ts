@@ -1,6 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { derivedSeed, uniform } from "../../lib/base/random.ts";
-import { grouped, meanInterval, shareInterval, wilsonInterval } from "../../lib/statistics/intervals.ts";
+import {
+  grouped,
+  meanInterval,
+  shareInterval,
+  studentQuantile,
+  wilsonInterval,
+} from "../../lib/statistics/intervals.ts";
 
 const single = (values: readonly number[]) => values.map((value) => [value]);
 const ones = (count: number, of: number) => Array.from({ length: of }, (_, i) => (i < count ? 1 : 0));
@@ -26,7 +32,47 @@ describe("intervals over groups", () => {
     // 2, 4, 4, 4, 5, 5, 7, 9: mean 5, squares 32, so the variance of the mean is 32 / 7 / 8.
     const { estimate, low, high } = meanInterval(single([2, 4, 4, 4, 5, 5, 7, 9]));
     expect(estimate).toBe(5);
-    expect(high - low).toBeCloseTo(2 * 1.959964 * Math.sqrt(32 / 56), 12);
+    expect(high - low).toBeCloseTo(2 * 2.364624252 * Math.sqrt(32 / 56), 8); // t of 7 degrees
+  });
+
+  test("the quantile of Student's t", () => {
+    expect(studentQuantile(1)).toBeCloseTo(Math.tan(0.475 * Math.PI), 8);
+    expect(studentQuantile(2)).toBeCloseTo(0.95 * Math.sqrt(2 / (1 - 0.95 ** 2)), 8);
+    // From printed tables.
+    for (const [degrees, quantile] of [
+      [3, 3.1824],
+      [4, 2.7764],
+      [7, 2.3646],
+      [30, 2.0423],
+      [120, 1.9799],
+    ] as const)
+      expect(studentQuantile(degrees)).toBeCloseTo(quantile, 4);
+    expect(studentQuantile(1e5)).toBeCloseTo(1.959964, 4);
+    expect(studentQuantile(0)).toBeNaN();
+  });
+
+  test("the interval of a mean covers the truth in 95 % of cases also for few groups", () => {
+    const experiments = 2000;
+    for (const count of [2, 3, 5, 8]) {
+      let covered = 0;
+      for (let i = 0; i < experiments; i++) {
+        const seed = derivedSeed(5, count, i);
+        // Sums of twelve uniform numbers: nearly normal, mean 0, one per group and one per value.
+        const normal = (stream: number, at: number) =>
+          Array.from({ length: 12 }, (_, k) => uniform(seed, stream, 12 * at + k)).reduce(
+            (a, b) => a + b,
+            -6,
+          );
+        const groups = Array.from({ length: count }, (_, g) => {
+          const own = normal(1, g);
+          return Array.from({ length: 4 }, (_, j) => own + normal(2, 4 * g + j));
+        });
+        const { low, high } = meanInterval(groups);
+        covered += low <= 0 && 0 <= high ? 1 : 0;
+      }
+      expect(covered / experiments).toBeGreaterThan(0.935);
+      expect(covered / experiments).toBeLessThan(0.965);
+    }
   });
 
   test("identical repeats add no information", () => {

@@ -53,6 +53,7 @@ test("the interval is clustered by episode", async () => {
   expect(loss).toMatchObject({ transitions: 6, episodes: 2, dropped: 0 });
   // At turn 1, neither episode has an observation: 1, 3, 3 and 1, 1, 1.
   expect(loss.l1.estimate).toBeCloseTo(5 / 3, 12);
-  // Means of the episodes: 7/3 and 1; their difference is 4/3, so the standard error is 2/3.
-  expect(loss.l1.high - loss.l1.low).toBeCloseTo(2 * 1.959964 * (2 / 3), 12);
+  // Means of the episodes: 7/3 and 1; their difference is 4/3, so the standard error is 2/3. Two
+  // episodes: Student's t of one degree.
+  expect(loss.l1.high - loss.l1.low).toBeCloseTo(2 * Math.tan(0.475 * Math.PI) * (2 / 3), 6);
 });

@@ -74,12 +74,13 @@ export function turnAdvantages(
 
 /** Names as in TRL. */
 export function groupMetrics(trajectories: readonly Trajectory[], size: number): Record<string, number> {
-  const deviations = groupsOf(trajectories, size)
-    .map((group) => deviation(group.map(({ reward }) => reward)))
-    .filter((value) => !Number.isNaN(value));
+  const groups = groupsOf(trajectories, size)
+    .filter(({ length }) => length > 1)
+    .map((group) => group.map(({ reward }) => reward));
   return {
-    reward_std: mean(deviations),
-    frac_reward_zero_std: mean(deviations.map((value) => (value === 0 ? 1 : 0))),
+    reward_std: mean(groups.map(deviation)),
+    // Not by a deviation of 0, which rounding makes positive for rewards such as 0.1.
+    frac_reward_zero_std: mean(groups.map((rewards) => Number(rewards.every((one) => one === rewards[0])))),
   };
 }
 

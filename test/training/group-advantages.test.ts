@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { groupAdvantages, tokenWeights, turnAdvantages } from "../../lib/training/group-advantages.ts";
+import type { Trajectory } from "../../lib/episodes/trajectory.ts";
+import {
+  groupAdvantages,
+  groupMetrics,
+  tokenWeights,
+  turnAdvantages,
+} from "../../lib/training/group-advantages.ts";
 
 const sum = (values: ArrayLike<number>) => Array.from(values).reduce((a, b) => a + b, 0);
 
@@ -31,6 +37,15 @@ describe("advantages of a group", () => {
       expect(groupAdvantages([], kind)).toEqual([]);
     },
   );
+});
+
+test("groups of equal rewards are counted whatever rounding makes of their deviation", () => {
+  const played = (...rewards: number[]) =>
+    rewards.map((reward) => ({ reward, outcome: "done", turns: [{}] }));
+  const groups = [...played(0.1, 0.1, 0.1), ...played(0, 0.3, 0.6)] as unknown as Trajectory[];
+  const { reward_std: deviation, frac_reward_zero_std: equal } = groupMetrics(groups, 3);
+  expect(equal).toBe(1 / 2);
+  expect(deviation).toBeCloseTo(0.15, 12);
 });
 
 test("token weights: equal per episode, equal per token, or by the most tokens possible", () => {

@@ -35,8 +35,9 @@ export function registerLabel(program: Command): void {
 A line has a state and an action: the first episode that took the action in the
 state, its turn, both texts, "value" (the mean return of all episodes that took
 the action), "label" (the value scaled to [0, 1]), "count" (the number of these
-episodes) and "branched" (whether only branches took the action). The labels are
-the targets of HOPE's reward model.
+episodes) and "branched" (whether only branches took the action). HOPE's reward
+model has the same targets, but each iteration's from its own episodes; here all
+episodes of the run count together.
 
 Example:
   nlac label runs/hope-errands > labels.jsonl`,

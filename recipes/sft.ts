@@ -1,7 +1,7 @@
 /**
  * Supervised fine-tuning of SmolLM2-135M on scripted games of 20 Questions, or on episodes of your
  * own: --set 'config.recorded=["episodes.jsonl"]' --set config.demonstrationsPerTask=0, from a
- * run's trajectories.jsonl or from `nlac eval --record`, also of a model at a service.
+ * run's trajectories.jsonl or from `nlac eval --split train --record`, also of a model at a service.
  */
 import { defineRecipe } from "nlac";
 

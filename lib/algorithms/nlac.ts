@@ -78,8 +78,8 @@ const fields = z.strictObject({
    */
   episodesPerIteration: z.int().min(0).default(64),
   /**
-   * Episode files, from `nlac eval --record` or a run, that fill the buffer at the start. Default
-   * and paper: none.
+   * Episode files, from `nlac eval --split train --record` or a run, that fill the buffer at the
+   * start; held-out episodes are left out. Default and paper: none.
    */
   recorded: z.array(z.string().min(1)).default([]),
   /**

@@ -5,10 +5,11 @@
  *
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D,   each pair once per epoch, in a new random order
  *
- * D comes from files of episodes (those of a run, or of `nlac eval --record`, also of a model at a
- * service), and from the environment's scripted episodes. In a served run D is empty at first and
- * grows by corrections, the better answers that people post: each step takes the corrections with
- * the fewest imitations, the newest first, until each has been imitated `epochs` times.
+ * D comes from files of episodes (those of a run, or of `nlac eval --split train --record`, also of
+ * a model at a service), and from the environment's scripted episodes. In a served run D is empty at
+ * first and grows by corrections, the better answers that people post: each step takes the
+ * corrections with the fewest imitations, the newest first, until each has been imitated `epochs`
+ * times.
  *
  * Departures from the paper, on points that it leaves open:
  * - The loss is averaged over the tokens of an action and then over the batch, as in RFT.

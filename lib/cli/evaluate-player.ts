@@ -106,7 +106,7 @@ export async function evaluatePlayer(
       onProgress: showing("play", progress, agent.learner !== undefined),
       onEpisode: (trajectory) => {
         finished.push(trajectory);
-        record?.append(toRecord(trajectory));
+        record?.append({ ...toRecord(trajectory), ...(split === "test" ? { split } : {}) });
         const judged = finished.filter((episode) => !isFaulty(episode));
         progress.show({ success: judged.filter(succeeded).length / judged.length });
       },

@@ -40,13 +40,14 @@ export interface EpisodeRecord {
   /** See `Trajectory`. */
   privileged?: PrivilegedInformation;
   branch?: { trajectory: number; turn: number };
+  /** Held out: nothing trains on it. Of `nlac eval` on test tasks, and of held-out served episodes. */
+  split?: "test";
   /**
-   * Of served episodes: the episode that this one worked for, the group of attempts it belongs to,
-   * and "test" if it is held out, so that nothing trains on it.
+   * Of served episodes: the episode that this one worked for, and the group of attempts it belongs
+   * to.
    */
   parent?: string;
   group?: string;
-  split?: "test";
   /** Of served episodes: when it was recorded, in milliseconds since 1970. */
   time?: number;
   /** Of served episodes: the latest rewards that had a key, and the final one. */
@@ -160,15 +161,34 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 }
 
 /**
- * The episodes of several files in order, as `model` sampled them in earlier runs, to train on:
- * those of the split "test" are left out.
- * @throws NlacError ERR_RUN as `readEpisodes`, and for ids of another tokenizer than `model`'s;
+ * The records of a file to train on: those of the split "test" are left out.
+ * @throws NlacError ERR_RUN as `readEpisodeRecords`, and for a file that has no others; ERR_IO
+ */
+export function* trainableRecords(path: string): Generator<EpisodeRecord> {
+  let [kept, heldOut] = [0, 0];
+  for (const record of readEpisodeRecords(path)) {
+    if (record.split === "test") heldOut++;
+    else {
+      kept++;
+      yield record;
+    }
+  }
+  if (heldOut > 0 && kept === 0)
+    throw new NlacError(
+      "ERR_RUN",
+      `${path}: all ${heldOut} episodes are on test tasks, on which nothing trains. Record training tasks: ` +
+        "nlac eval --split train --record FILE.",
+    );
+}
+
+/**
+ * The trainable episodes of several files in order, as `model` sampled them in earlier runs.
+ * @throws NlacError ERR_RUN as `trainableRecords`, and for ids of another tokenizer than `model`'s;
  *   ERR_IO
  */
 export function* readSampled(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
-    for (const record of readEpisodeRecords(path)) {
-      if (record.split === "test") continue;
+    for (const record of trainableRecords(path)) {
       const trajectory = fromRecord(record, model);
       if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
         throw new NlacError(

@@ -8,19 +8,19 @@
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Observation, ToolSchema } from "../contract/environment.ts";
-import { type EpisodeRecord, fromRecord, isRestOf, readEpisodeRecords } from "../episodes/records.ts";
+import { type EpisodeRecord, fromRecord, isRestOf, trainableRecords } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { type ActionFormat, actionTokens, policyConversation } from "../prompts/policy.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 
 /**
- * The episodes of several files in order, numbered from 0. A branch names the new number of the
- * episode that it repeats; without that episode before it in its file it counts as an episode of
- * its own.
+ * The trainable episodes of several files in order, numbered from 0. A branch names the new number
+ * of the episode that it repeats; without that episode before it in its file it counts as an episode
+ * of its own.
  *
- * @throws NlacError ERR_RUN for a damaged file, or for an episode of another tokenizer that lacks
- *   the task's messages; ERR_CONFIG if its tools are unknown; ERR_IO
+ * @throws NlacError ERR_RUN for a damaged file, one that has only test episodes, or an episode of
+ *   another tokenizer that lacks the task's messages; ERR_CONFIG if its tools are unknown; ERR_IO
  */
 export async function* recordedEpisodes<Task>(
   paths: readonly string[],
@@ -31,7 +31,7 @@ export async function* recordedEpisodes<Task>(
   let tools: ToolSchema[] | undefined;
   for (const path of paths) {
     const numbers = new Map<number, number>();
-    for (const record of readEpisodeRecords(path)) {
+    for (const record of trainableRecords(path)) {
       const own = asSampled(record, model, environment.actionFormat);
       if (own === undefined) tools ??= await toolsOf(environment);
       const read = own ?? tokenizedAgain(path, record, model, environment, tools!);

@@ -75,13 +75,22 @@ describe("commands on a trained run", () => {
     expect(played.code).toBe(0);
     expect(played.output).toContain("twentyQuestions, test: 3 episodes over 3 tasks");
     expect(played.output).toMatch(/success +0 +\[0, 0\.56/);
-    expect([...readRecords(record)]).toHaveLength(3);
+    expect([...readRecords<{ split?: string }>(record)].map(({ split }) => split)).toEqual(
+      Array(3).fill("test"),
+    );
     const critic = await nlac("eval", run, "--critic", record, "--transitions", "4", "--json");
     expect(critic.code).toBe(0);
     const figures = JSON.parse(critic.output);
     expect(figures).toMatchObject({ transitions: 4, episodes: 3, support: "full" });
     expect(figures.nll.estimate).toBeGreaterThan(figures.l1.estimate);
     expect((await nlac("eval", run, "--episodes", "1", "--record", record)).errors).toContain("ERR_IO");
+    // Nothing trains on test tasks; the others have no mark.
+    const offline = ["--set", "config.episodesPerIteration=0", "--set", `config.recorded=["${record}"]`];
+    const trained = await nlac("train", recipe, "--run", join(root, "leaking"), ...offline);
+    expect(trained.errors).toMatch(/ERR_RUN: .*all 3 episodes are on test tasks/);
+    const own = join(root, "own.jsonl");
+    await nlac("eval", run, "--episodes", "1", "--split", "train", "--record", own);
+    expect([...readRecords<{ split?: string }>(own)].map(({ split }) => split)).toEqual([undefined]);
   });
 
   test("eval diagnoses a run's critic and refiner as its training does", async () => {

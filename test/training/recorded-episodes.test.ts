@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { toRecord } from "../../lib/episodes/records.ts";
+import { readSampled, toRecord } from "../../lib/episodes/records.ts";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { recordedEpisodes } from "../../lib/training/recorded-episodes.ts";
@@ -49,4 +49,36 @@ test("branches name the new numbers of the episodes that they repeat, in each fi
     [5, undefined],
     [6, undefined],
   ]);
+});
+
+test("episodes on test tasks are left out, and a file without others is refused", async () => {
+  const environment = errandEnvironment();
+  const [episode] = await play(() => "Thought:\nhm\nAction:\nsoap", environment);
+  const model = new ScriptedModel(() => "");
+  const file = (name: string, splits: ("test" | undefined)[]) => {
+    const path = join(root, name);
+    const writer = RecordWriter.resume(path);
+    for (const [id, split] of splits.entries())
+      writer.append({ ...toRecord({ ...episode!, id, task: split ?? "train" }), ...(split && { split }) });
+    writer.close();
+    return path;
+  };
+  const mixed = file("mixed.jsonl", ["test", undefined, "test", undefined]);
+  const heldOut = file("held-out.jsonl", ["test", "test"]);
+  const refused = {
+    code: "ERR_RUN",
+    message: expect.stringMatching(/held-out.*all 2 episodes.*--split train/),
+  };
+
+  // Of SFT and DPO.
+  const read = async (path: string) => {
+    const tasks: string[] = [];
+    for await (const { task } of recordedEpisodes([path], model, environment)) tasks.push(task);
+    return tasks;
+  };
+  expect(await read(mixed)).toEqual(["train", "train"]);
+  await expect(read(heldOut)).rejects.toMatchObject(refused);
+  // Of NLAC.
+  expect([...readSampled([mixed], model)].map(({ task }) => task)).toEqual(["train", "train"]);
+  expect(() => [...readSampled([heldOut], model)]).toThrow(expect.objectContaining(refused));
 });

@@ -43,7 +43,7 @@ export async function playYourself(
         return;
       }
       const result = await withTimeout(() => episode.step(action), { signal });
-      reward += result.reward;
+      reward += result.reward + (result.score ?? 0);
       for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = isOver(result) || turn === environment.maxTurns;
       if (result.info.toolError === true) show("(the call failed)");

@@ -176,7 +176,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       const answer = result.observation.map(({ content }) => content).join(" ");
       console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);
-      reward += result.reward;
+      reward += result.reward + (result.score ?? 0);
       done = isOver(result);
     }
     if (person === undefined) {

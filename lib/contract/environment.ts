@@ -52,6 +52,12 @@ export interface StepResult {
    */
   truncated: boolean;
   /**
+   * Only if `truncated`: what the unfinished episode is worth beside its rewards. It is part of the
+   * total by which episodes are compared, but of no turn's reward: the value of the last state,
+   * from which methods bootstrap, takes its place. Default 0.
+   */
+  score?: number;
+  /**
    * JSON for logs. Two keys have a meaning. `toolError: true` marks a call that was refused or
    * failed. `success`, on the last step, says whether the episode succeeded; without it a total
    * reward of 1 is a success.

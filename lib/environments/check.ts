@@ -157,7 +157,7 @@ class Check<Task> {
         const action = agent({ observation: episode.observation, history });
         const result = await this.#step(episode, action, label);
         history.push({ action, result });
-        reward += result.reward;
+        reward += result.reward + (result.score ?? 0);
         if (!isOver(result)) continue;
         if (result.truncated && !result.terminated && turnLimitEnds && turn + 1 === maxTurns)
           this.#report(
@@ -195,8 +195,10 @@ class Check<Task> {
 
   async #step(episode: Episode, action: Action, label: string): Promise<StepResult> {
     const result = await this.#withTimeout(episode.step(action));
-    const { observation, reward, terminated, truncated, info } = result;
+    const { observation, reward, terminated, truncated, score, info } = result;
     if (!Number.isFinite(reward)) this.#report(`${label}: reward ${reward}`);
+    if (score !== undefined && !(Number.isFinite(score) && truncated && !terminated))
+      this.#report(`${label}: a score of ${score}, which only a truncated episode may have`);
     for (const [name, value] of Object.entries({ terminated, truncated }))
       if (typeof value !== "boolean") this.#report(`${label}: ${name} is not a boolean`);
     if (typeof info !== "object" || info === null) this.#report(`${label}: info is not an object`);

@@ -113,7 +113,12 @@ export class ToolEpisode<Task, State> implements Episode {
         if (!(reward >= 0 && reward <= 1))
           throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1, but is ${reward}.`);
       }
-      return { observation: [message], reward, terminated, truncated: this.#over && !terminated, info };
+      const truncated = this.#over && !terminated;
+      // The score is no reward of a truncated turn: it would count besides the bootstrapped value.
+      return {
+        ...{ observation: [message], reward: truncated ? 0 : reward, terminated, truncated, info },
+        ...(truncated ? { score: reward } : {}),
+      };
     } catch (error) {
       this.#over = true;
       throw error;

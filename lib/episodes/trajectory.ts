@@ -59,7 +59,10 @@ export interface Trajectory {
   turns: Turn[];
   /** The whole conversation, to the last observation. */
   conversation: Conversation;
-  /** Sum of the turns' rewards, plus the cost of being cut short (`costOfLeaving`). */
+  /**
+   * Sum of the turns' rewards, plus the cost of being cut short (`costOfLeaving`) or the score of a
+   * truncated episode.
+   */
   reward: number;
   outcome: Outcome;
   /** Code and message of a fault. */

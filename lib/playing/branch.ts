@@ -163,7 +163,7 @@ async function takeAction<Task>(
       ...(trajectory.opening === undefined ? {} : { opening: trajectory.opening }),
       turns: [...trajectory.turns.slice(0, turn), taken],
       conversation,
-      reward: reward + cost,
+      reward: reward + cost + (result.score ?? 0),
       outcome: result.terminated ? "done" : turn + 1 === environment.maxTurns ? "turn-limit" : "truncated",
       ...(privileged === undefined ? {} : { privileged }),
       branch: { trajectory: trajectory.id, turn },

@@ -111,7 +111,7 @@ interface Running<Task> {
   conversation: Conversation;
   turns: Turn[];
   malformedInARow: number;
-  /** Reward that belongs to no turn: the cost of being cut short. */
+  /** Reward that belongs to no turn: the cost of being cut short, or the score of a truncation. */
   unplayed: number;
   privileged?: PrivilegedInformation;
   outcome?: Outcome;
@@ -338,8 +338,10 @@ async function act<Task>(
     turn.reward = result.reward;
     turn.info = result.info;
     if (result.terminated) finish(run, "done", true);
-    else if (result.truncated)
+    else if (result.truncated) {
       finish(run, turnsPlayed(run) === environment.maxTurns ? "turn-limit" : "truncated", false);
+      run.unplayed += result.score ?? 0;
+    }
   } else {
     turn.malformed = parsed.reason;
     turn.observation = [unreadableMessage(parsed.reason, environment.actionFormat)];

@@ -19,7 +19,7 @@ export function checkedObservation(observation: Observation): Observation {
 
 /** A copy of a step's result. Throws ERR_ENVIRONMENT. */
 export function checkedStep(result: StepResult): StepResult {
-  const { observation, reward, terminated, truncated, info } = result ?? {};
+  const { observation, reward, terminated, truncated, score, info } = result ?? {};
   if (!Number.isFinite(reward))
     throw new NlacError(
       "ERR_ENVIRONMENT",
@@ -30,8 +30,11 @@ export function checkedStep(result: StepResult): StepResult {
       "ERR_ENVIRONMENT",
       "A step must have two booleans: terminated (the task has ended) and truncated (a limit cut it short).",
     );
+  if (score !== undefined && !Number.isFinite(score))
+    throw new NlacError("ERR_ENVIRONMENT", "The score of a truncated episode must be a finite number.");
   return {
     ...{ reward, terminated, truncated },
+    ...(score !== undefined && truncated && !terminated ? { score } : {}),
     observation: checkedMessages(observation),
     info: checkedInfo(info),
   };

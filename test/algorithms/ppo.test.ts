@@ -5,6 +5,7 @@ import type { SurrogateText } from "../../lib/model/language-model.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { deviation, mean } from "../../lib/statistics/mean.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { desk } from "../support/job-desk.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
 const small: PpoConfigInput = {
@@ -114,6 +115,18 @@ describe("a truncated episode", () => {
     const model = soap();
     const before = bootstrapped(model);
     const { texts } = await train({}, cut(), model);
+    for (const text of texts)
+      for (const value of own(text, text.returns!)) expect(value).toBeCloseTo(before, 6);
+  });
+
+  test("has that value in place of its score, not beside it", async () => {
+    const call = JSON.stringify({ name: "find", arguments: { item: "pen" } });
+    const model = new ScriptedPolicy(() => `Thought:\nhm\nAction:\n${call}`);
+    const before = bootstrapped(model);
+    const environment = desk({ maxTurns: 2, score: () => 0.5 }) as never;
+    const { texts, run } = await train({}, environment, model);
+    for (const { reward, turns } of run.trajectories)
+      expect([reward, turns.length, turns.at(-1)!.truncated]).toEqual([0.5, 2, true]);
     for (const text of texts)
       for (const value of own(text, text.returns!)) expect(value).toBeCloseTo(before, 6);
   });

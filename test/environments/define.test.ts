@@ -50,6 +50,21 @@ describe("defineEnvironment", () => {
     ]);
   });
 
+  it("does not reward a truncated turn with the score, which counts in the episode", async () => {
+    const ending = async (more: Partial<EnvironmentDefinition<Job, Desk>>) =>
+      (
+        await play(
+          desk({ maxTurns: 2, score: () => 0.5, ...more }),
+          ...Array(2).fill(call("find", { item: "pen" })),
+        )
+      ).at(-1);
+    expect(await ending({})).toMatchObject({ terminated: false, truncated: true, reward: 0, score: 0.5 });
+    const rule = await ending({ turnLimitEnds: true });
+    expect(rule).toMatchObject({ terminated: true, truncated: false, reward: 0.5 });
+    expect(rule).not.toHaveProperty("score");
+    expect(await checkEnvironment(desk({ maxTurns: 2, score: () => 0.5 }))).toEqual([]);
+  });
+
   it("says what an episode begins with, and which tools there are", async () => {
     const [task] = await desk().tasks("train");
     const { messages, tools } = (await desk().start(task!, { seed: 0 })).observation;

@@ -189,6 +189,29 @@ test("rewards of the recorded turns count", async () => {
   expect(rewards).toEqual([0.75, 0.75, 0.75]);
 });
 
+test("the score of a truncated episode counts in a branch's total", async () => {
+  const plain = errandEnvironment({ turns: 10 });
+  const environment: typeof plain = {
+    ...plain,
+    maxTurns: 4,
+    start: async (...asked) => {
+      const episode = await plain.start(...asked);
+      let turn = 0;
+      return {
+        ...episode,
+        step: async (action) => ({
+          ...(await episode.step(action)),
+          ...{ reward: 0, truncated: ++turn === 3, score: 0.5 },
+        }),
+      };
+    },
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  expect(trajectory.reward).toBe(0.5);
+  // After the first turn there are two more; the third is the last.
+  expect((await branch(environment, trajectory, [1, 2])).rewards).toEqual([0.5, 0.5]);
+});
+
 test("a state that cannot be reached again has no branch: other answers, another beginning, a fault", async () => {
   const sound = errandEnvironment();
   const trajectory = await recorded(sound, ["map", "form", "stamp"].map(act));

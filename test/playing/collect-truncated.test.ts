@@ -5,6 +5,7 @@ import { twentyQuestions } from "../../lib/environments/twenty-questions/index.t
 import { toRecord } from "../../lib/episodes/records.ts";
 import { transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { returnsFrom } from "../../lib/training/returns.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { act, changed, play } from "../support/errand-play.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
@@ -75,6 +76,25 @@ describe("an episode that is cut short", () => {
       expect(played!.turns).toHaveLength(at + 1);
       expect(played!.turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
     }
+  });
+
+  test("by its environment with a score: it is part of the total and of no turn", async () => {
+    const scored = (more: object) => ({
+      ...changed((step, _, turn) => async (action) => ({
+        ...(await step(action)),
+        ...{ reward: 0.125, terminated: false, truncated: turn === 1, score: turn === 1 ? 0.5 : 9, ...more },
+      })),
+      maxTurns: 4,
+    });
+    const [played] = await play({ model: writing(act("soap")), environment: scored({}), episodes: one });
+    expect(played).toMatchObject({ outcome: "truncated", reward: 0.75 });
+    expect(played!.turns.map(({ reward }) => reward)).toEqual([0.125, 0.125]);
+    // With γ = 1 the first return is the episode's reward.
+    expect(returnsFrom(played!, 1)).toEqual([0.75, 0.625]);
+    const [bad] = await play({
+      ...{ model: writing(act("soap")), environment: scored({ score: Number.NaN }), episodes: one },
+    });
+    expect(bad).toMatchObject({ outcome: "environment-fault", fault: { code: "ERR_ENVIRONMENT" } });
   });
 
   test("by the last of 20 Questions has terminated, even if that could not be parsed", async () => {

@@ -82,6 +82,8 @@ export function clean(answer: string): string {
       .replace(/\\[()[\]]/g, " ")
       .replace(/\\[dtc]frac(?![a-zA-Z])/g, "\\frac")
       .replace(/\*\*$|^\*\*(?!\d)/g, "")
+      // p.m. is PM in another spelling.
+      .replace(/(?<![a-zA-Z.])([ap])\.\s?m\.?(?![a-zA-Z])/gi, "$1m")
       .replace(/[\s.;:,]+$/, "")
       .trim()
   );
@@ -259,6 +261,16 @@ function pushWord(tokens: Token[], word: string): void {
 function pushText(tokens: Token[], content: string): void {
   const text = content.replace(/\s+/g, " ").trim();
   if (text === "") return;
+  // \text{8:34 PM} is a time, like 8:34 \text{ PM}.
+  const time = /^(\d{1,2}(?::\d\d){1,2}) ?([ap]m)$/i.exec(text);
+  if (time !== null) {
+    for (const [i, number] of time[1]!.split(":").entries()) {
+      if (i > 0) tokens.push({ kind: "symbol", text: ":" });
+      tokens.push({ kind: "number", text: number });
+    }
+    tokens.push({ kind: "text", text: time[2]! });
+    return;
+  }
   if (/^(?:,\s*)?(?:and|or)$/.test(text) || /^[,;]$/.test(text)) {
     tokens.push({ kind: "symbol", text: "," });
     return;

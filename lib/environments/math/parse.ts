@@ -98,7 +98,11 @@ class Parser extends TokenReader {
   private ratio(): Node {
     const items = [this.sum()];
     while (this.accept(":") || this.acceptCommand("colon")) items.push(this.sum());
-    return items.length === 1 ? items[0]! : { kind: "ratio", items };
+    if (items.length === 1) return items[0]!;
+    // The unit of 8:34 p.m. is that of the whole.
+    const last = items.at(-1)!;
+    if (last.kind !== "unit") return { kind: "ratio", items };
+    return { kind: "unit", of: { kind: "ratio", items: [...items.slice(0, -1), last.of] }, unit: last.unit };
   }
 
   private sum(): Node {

@@ -8,6 +8,7 @@ for (const [quantity, units] of Object.entries({
   time: "s sec second/min minute/h hr hour/day/week/month/year",
   money: "dollar/cent",
   volume: "ml milliliter/l liter litre/gallon/quart/pint/cup",
+  "half of the day": "am/pm",
 })) {
   for (const names of units.split("/")) {
     const [first, ...others] = names.split(" ") as [string, ...string[]];
@@ -17,9 +18,13 @@ for (const [quantity, units] of Object.entries({
 
 /** Centimetres conflict with metres, but not with square centimetres or "students". */
 export function unitsConflict(a: string, b: string): boolean {
-  const left = Object.hasOwn(unitTable, a.trim()) ? unitTable[a.trim()] : undefined;
-  const right = Object.hasOwn(unitTable, b.trim()) ? unitTable[b.trim()] : undefined;
+  const [left, right] = [known(a), known(b)];
   return left !== undefined && right !== undefined && left[0] === right[0] && left[1] !== right[1];
+}
+
+function known(unit: string): [quantity: string, unit: string] | undefined {
+  const name = unit.trim().replace(/^[ap]m$/i, (half) => half.toLowerCase());
+  return Object.hasOwn(unitTable, name) ? unitTable[name] : undefined;
 }
 
 /** Compares words without case and punctuation. */

@@ -100,7 +100,7 @@ function close(x: Value, y: Value): boolean {
     return Number(math.abs(compute.subtract!(x, y))) <= 1e-10 * size || size < 1e-13;
   }
   const distance = x.minus(y).abs();
-  return distance.lte(x.abs().times(1e-40)) || distance.lt(1e-50);
+  return distance.lte(x.abs().times(1e-40)) || (distance.lt(1e-50) && distance.gt(1e-100));
 }
 
 /** Whether a literal, or each entry of a literal matrix, is a decimal that the value rounds to. */

@@ -34,6 +34,11 @@ export const equal: [gold: string, prediction: string][] = [
   ["\\binom{5}{2}", "10"],
   ["101_2", "101_{2}"],
   ["1/3", "0.333333"],
+  // times
+  ["\\text{4:30 p.m.}", "4:30 \\text{ PM}"],
+  ["\\text{1:03 PM}", "1:03 p.m."],
+  ["8\\!:\\!34 \\text{ p.m.}", "8:34 \\text{ P.M.}"],
+  ["9\\text{ a.m.}", "9 AM"],
   // roots, π, functions, complex numbers
   ["\\sqrt{8}", "2\\sqrt{2}"],
   ["\\frac{1}{\\sqrt2}", "\\frac{\\sqrt2}{2}"],
@@ -159,6 +164,12 @@ export const different: [gold: string, prediction: string][] = [
   ["2,3", "2"],
   ["\\pm 2", "2"],
   ["4, .1, 2", "0.1, 4, 2"],
+  // times
+  ["9\\text{ a.m.}", "9\\text{ p.m.}"],
+  ["8\\!:\\!34 \\text{ p.m.}", "8:34 \\text{ AM}"],
+  ["8\\!:\\!34 \\text{ p.m.}", "4:17"],
+  ["4\\!:\\!51\\!:\\!06 \\text{ p.m.}", "4:51:06 a.m."],
+  ["\\text{4:30 p.m.}", "4:30\\text{ a.m.}"],
   ["x=5", "y=5"],
   ["x>3", "x\\ge 3"],
   ["x^2", "x^3"],
@@ -351,4 +362,6 @@ export const falseIdentities: [gold: string, prediction: string][] = [
   ["3^{100}", "3^{100}+1"],
   ["\\frac{4}{3}\\pi r^2", "\\frac{4}{3}\\pi r^3"],
   ["\\sin(10^{-9})", "10^{-9}"],
+  ["\\frac{1}{2004!}", "0"],
+  ["\\frac{1}{2004!}", "-\\frac{1}{2004!}"],
 ];

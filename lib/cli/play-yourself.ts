@@ -107,7 +107,7 @@ function readAction(
 ): Parsed<{ action: Action }> {
   if (format === "solution") return parseAction(line, format);
   if (format === "text") return { ok: true, action: { text: line } };
-  const [, name, given] = /^([\w.-]+)\s*(\{.*\})?$/s.exec(line) ?? [];
+  const [, name, given] = /^([\w./-]+)\s*(\{.*\})?$/s.exec(line) ?? [];
   const named = name !== undefined && (given !== undefined || tools.some((tool) => tool.name === name));
   if (!named && format === "call") return { ok: true, action: { text: line } };
   if (!named) return { ok: false, reason: 'it must be a call, as in name {"argument": "value"}' };

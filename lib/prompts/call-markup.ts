@@ -173,7 +173,7 @@ function mistralCalls(text: string): Found {
   const calls: FoundCall[] = [];
   let rest = text;
   while (rest.startsWith(mistralMark)) {
-    const head = /^\[TOOL_CALLS\]\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*(?=\{)/.exec(rest);
+    const head = /^\[TOOL_CALLS\]\s*([\w./-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*(?=\{)/.exec(rest);
     if (head === null)
       return malformed(`${mistralMark} must be followed by a name, [ARGS] and a JSON object`);
     rest = rest.slice(head[0].length);

@@ -38,7 +38,7 @@ export function pythonCalls(text: string): Parsed<{ calls: FoundCall[] }> {
   const cursor = new Cursor(text);
   const calls: FoundCall[] = [];
   while (cursor.take(/\s*<\/function_calls>/y) === undefined) {
-    const name = cursor.take(/\s*([A-Za-z_][\w.-]*)\(\s*/y)?.[1];
+    const name = cursor.take(/\s*([\w./-]+)\(\s*/y)?.[1];
     if (name === undefined)
       return malformed("calls must be written name(key=value), and end with </function_calls>");
     const members = new Map<string, string>();

@@ -95,7 +95,7 @@ describe("a line of a person", () => {
   test("calls a tool, with its numbers as they were typed", async () => {
     for (const format of ["tool", "call"] as const) {
       const { environment, actions } = scripted(format, {}, {}, { terminated: true });
-      await sit(environment, ['fetch {"price": 250.0}', "fetch", 'other_one{"a": [1, "}"]}']);
+      await sit(environment, ['fetch {"price": 250.0}', "fetch", 'other/one{"a": [1, "}"]}']);
       expect(actions).toEqual([
         {
           text: '{"name": "fetch", "arguments": {"price": 250.0}}',
@@ -103,8 +103,8 @@ describe("a line of a person", () => {
         },
         { text: '{"name": "fetch", "arguments": {}}', tool: { name: "fetch", arguments: {} } },
         {
-          text: '{"name": "other_one", "arguments": {"a": [1, "}"]}}',
-          tool: { name: "other_one", arguments: { a: [1, "}"] } },
+          text: '{"name": "other/one", "arguments": {"a": [1, "}"]}}',
+          tool: { name: "other/one", arguments: { a: [1, "}"] } },
         },
       ]);
     }

@@ -128,6 +128,7 @@ describe("calls of Mistral", () => {
     ["one", '[TOOL_CALLS]find[ARGS]{"text": "[TOOL_CALLS]"}', [{ text: "[TOOL_CALLS]" }]],
     ["two", '[TOOL_CALLS]find[ARGS]{"count": 1}[TOOL_CALLS]open[ARGS]{}', [{ count: 1 }, {}]],
     ["with an id", '[TOOL_CALLS]find[CALL_ID]a1B2c3D4e[ARGS]{"count": 1}', [{ count: 1 }]],
+    ["of a name with a slash", '[TOOL_CALLS]files/2-find[ARGS]{"count": 1}', [{ count: 1 }]],
     ["a list", `${ids}{"id": "jklmnopqr", "name": "open", "arguments": {}}]`, [{ text: "]" }, {}]],
     ["in a list without ids", '[TOOL_CALLS][{"name": "open", "arguments": {}}]', [{}]],
   ])("%s", (_, turn, expected) => {

@@ -17,6 +17,13 @@ test("values are JSON, with their spelling, or Python's literals", () => {
   ]);
 });
 
+test("names are those that a tool may have", () => {
+  expect(read("files/open()\n2fa-check()")).toEqual([
+    '{"name": "files/open", "arguments": {}}',
+    '{"name": "2fa-check", "arguments": {}}',
+  ]);
+});
+
 test.each([
   ["", /there is no call/],
   ["f", /must be written name\(key=value\)/],

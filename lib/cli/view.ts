@@ -73,7 +73,7 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
     all.map(({ id }) => id),
     all.map(({ task }) => task),
   );
-  const trials = Math.max(...ofTasks.map(({ length }) => length));
+  const trials = ofTasks.reduce((max, { length }) => Math.max(max, length), 1);
   const measured: Measured = isRun
     ? measuredRun(path, all)
     : { title: path, figures: summarize(all, trials) };

@@ -305,8 +305,13 @@ export function tokenRange(
   runs: readonly RunReport[],
   axis: Exclude<Axis, "steps">,
 ): [number, number] | undefined {
-  const tokens = runs.flatMap(({ curve }) => curve.map((point) => point[axis])).filter((count) => count > 0);
-  return tokens.length === 0 ? undefined : [Math.min(...tokens), Math.max(...tokens)];
+  let [least, most] = [Number.POSITIVE_INFINITY, 0];
+  for (const { curve } of runs)
+    for (const { [axis]: tokens } of curve) {
+      if (tokens > 0) least = Math.min(least, tokens);
+      most = Math.max(most, tokens);
+    }
+  return most === 0 ? undefined : [least, most];
 }
 
 /** Replaces NaN, which JSON does not have, with null. */

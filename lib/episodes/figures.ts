@@ -102,7 +102,10 @@ export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figu
     );
   const successes = byTask(({ success }) => Number(success));
   const tried = successes.map((task) => ({ successes: sumOf(task), trials: task.length }));
-  const most = Math.min(trials, Math.max(0, ...tried.map((task) => task.trials)));
+  const most = Math.min(
+    trials,
+    tried.reduce((max, task) => Math.max(max, task.trials), 0),
+  );
   const toolErrors = sum((episode) => episode.toolErrors);
   const toolCalls = sum(({ calls }) => calls);
   return {

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { colours, renderCurves, spread } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
-import { makeReport } from "../../lib/compare/report.ts";
+import { makeReport, type RunReport, tokenRange } from "../../lib/compare/report.ts";
 import { findRuns } from "../../lib/compare/schedule.ts";
 import { methodTable, notes, renderMarkdown, renderText, runTable } from "../../lib/compare/table.ts";
 import { writeReport } from "../../lib/compare/write.ts";
@@ -397,4 +397,12 @@ test.each([
     places.slice(i + 1).map((b) => Math.hypot(...a.map((value, j) => value - b[j]!))),
   );
   expect(Math.min(...distances)).toBeGreaterThan(least);
+});
+
+test("the range of tokens is found over any number of measurements", () => {
+  const points = (count: number) =>
+    Array.from({ length: count }, (_, i) => ({ steps: i, generatedTokens: i, gradientTokens: 0, value: 0 }));
+  const runs = [{ curve: points(200_000) }, { curve: points(10) }] as RunReport[];
+  expect(tokenRange(runs, "generatedTokens")).toEqual([1, 199_999]);
+  expect(tokenRange(runs, "gradientTokens")).toBeUndefined();
 });

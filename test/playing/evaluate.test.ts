@@ -118,6 +118,10 @@ describe("an episode's statistics", () => {
       toolErrors: { share: 0.5, perEpisode: 2 },
     });
     expect(tokens).toBe(2 * one!.tokens);
+
+    // A server's episodes may each have a task of their own.
+    const many = Array.from({ length: 200_000 }, (_, id) => ({ ...one!, id, task: String(id) }));
+    expect(summarize(many, 2)).toMatchObject({ tasks: 200_000, passHatK: [] });
   });
 
   test("of a stopped and resumed evaluation are those of an uninterrupted one", async () => {

@@ -22,7 +22,12 @@ const workPerCharacter = 200;
 interface TemplateNode {
   type: string;
 }
+interface CallNode extends TemplateNode {
+  callee: TemplateNode & { object?: TemplateNode; property?: TemplateNode & { value?: unknown } };
+  args: readonly TemplateNode[];
+}
 interface Evaluated {
+  type: string;
   value: unknown;
 }
 interface BaseInterpreter {
@@ -40,6 +45,23 @@ export type MarkLiteral = (text: string) => string;
 /** Nodes whose value existed before; their length is not counted again. */
 const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression"]);
 
+/** Methods of texts, and the ends that they strip. */
+const strips: ReadonlyMap<unknown, "both" | "left" | "right"> = new Map([
+  ["strip", "both"],
+  ["lstrip", "left"],
+  ["rstrip", "right"],
+]);
+
+/** Without leading or trailing characters that are among `characters`, as Python's `str.strip`. */
+function strip(text: string, characters: string, ends: "both" | "left" | "right"): string {
+  const removed = new Set(characters);
+  const kept = Array.from(text);
+  let [start, end] = [0, kept.length];
+  if (ends !== "right") while (start < end && removed.has(kept[start]!)) start++;
+  if (ends !== "left") while (end > start && removed.has(kept[end - 1]!)) end--;
+  return kept.slice(start, end).join("");
+}
+
 class BoundedInterpreter extends PlainInterpreter {
   #left: number;
   readonly #mark: MarkLiteral | undefined;
@@ -52,7 +74,7 @@ class BoundedInterpreter extends PlainInterpreter {
 
   override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
     this.#spend(1);
-    const result = super.evaluate(node, environment);
+    const result = this.#stripped(node, environment) ?? super.evaluate(node, environment);
     // An empty list has no first item.
     if (node === undefined || result === undefined) return result;
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
@@ -63,6 +85,22 @@ class BoundedInterpreter extends PlainInterpreter {
       this.#spend(value.length);
     }
     return result;
+  }
+
+  /**
+   * The value of `text.strip(characters)`, `lstrip` or `rstrip`, which the package evaluates as if
+   * all white space was meant; undefined for other nodes.
+   */
+  #stripped(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "CallExpression") return undefined;
+    const { callee, args } = node as CallNode;
+    const ends = strips.get(callee.property?.value);
+    if (callee.type !== "MemberExpression" || ends === undefined || args.length !== 1) return undefined;
+    const text = this.evaluate(callee.object, environment);
+    const characters = this.evaluate(args[0], environment);
+    if (text?.type !== "StringValue" || characters?.type !== "StringValue") return undefined;
+    const TextValue = text.constructor as new (value: string) => Evaluated;
+    return new TextValue(strip(text.value as string, characters.value as string, ends));
   }
 
   #spend(work: number): void {

@@ -36,6 +36,20 @@ describe("against transformers", () => {
   });
 });
 
+it.each([
+  ["strip('\\n')", " a\n "],
+  ["lstrip('\\n')", " a\n \n"],
+  ["rstrip('\\n')", "\n a\n "],
+  ["strip('\\n ')", "a"],
+  ["strip('')", "\n a\n \n"],
+  ["strip('\\na ')", ""],
+  ["strip(none)", "a"],
+  ["strip()", "a"],
+])("a template's %s removes what Python's does", (call, expected) => {
+  const template = new ChatTemplate(`{{ messages[0].content.${call} }}`);
+  expect(template.render([{ role: "user", content: "\n a\n \n" }])).toBe(expected);
+});
+
 const roles = ["system", "user", "assistant", "tool"] as const;
 
 describe.each(tokenizerNames)("messages that spell control tokens, in %s", (name) => {

@@ -183,6 +183,11 @@ async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
       "ERR_VALUE",
       "--best-of needs --reward-model, and a model that runs in this process.",
     );
+  if (flags.rewardModel !== undefined && flags.temperature === 0)
+    throw new NlacError(
+      "ERR_VALUE",
+      "--reward-model chooses among samples, which are all the same at --temperature 0. HOPE samples at 0.7.",
+    );
   const { price, budgetTokens: tokens, budgetCost: cost } = flags;
   const limited = tokens !== undefined || cost !== undefined;
   if (!isService && (limited || price !== undefined))

@@ -133,6 +133,9 @@ test("eval lets the reward model choose, and says what that needs", async () => 
   expect(best.errors).not.toContain("ERR_");
   expect(JSON.parse(best.output)).toMatchObject({ environment: "errands", episodes: 2 });
   expect((await nlac("eval", run, ...play, "--best-of", "3")).errors).toContain("ERR_VALUE");
+  // Greedy actions are all the same: there would be nothing to choose from.
+  const greedy = await nlac("eval", run, ...play, "--reward-model", run, "--best-of", "3");
+  expect(greedy.errors).toMatch(/ERR_VALUE: .*--temperature/);
 });
 
 test("dpo learns from its recorded episodes, whose branches are pairs of actions", async () => {
@@ -149,7 +152,7 @@ test("dpo learns from its recorded episodes, whose branches are pairs of actions
   );
   expect(losses[0]).toBeCloseTo(Math.log(2), 3);
   expect(losses.at(-1)).toBeLessThan(losses[0]!);
-  const missing = await nlac("eval", own, "--episodes", "2", "--reward-model", own);
+  const missing = await nlac("eval", own, "--episodes", "2", "--temperature", "1", "--reward-model", own);
   expect(missing.errors).toContain("ERR_RUN");
 });
 

@@ -178,21 +178,19 @@ const defaultFiles = { train: "train12000.jsonl", test: "test500.jsonl" };
 
 /** Undefined for the embedded problems. */
 function filesOf(split: "train" | "test", options: MathOptions): string[] | undefined {
-  let { data } = options;
   const named = options[split];
-  if (data === undefined && named === undefined) {
-    const shared = process.env.NLAC_DATA;
-    if (shared === undefined || shared === "") return undefined;
-    // If data was named, falling back to other problems would be misleading.
-    data = join(shared, "math");
-  }
-  if (data !== undefined && !existsSync(data))
+  const shared = process.env.NLAC_DATA;
+  const data = options.data ?? (shared ? join(shared, "math") : undefined);
+  if (named === undefined && data === undefined) return undefined;
+  // If data was named, falling back to other problems would be misleading.
+  if (data !== undefined && (named === undefined || options.data !== undefined) && !existsSync(data))
     throw new NlacError("ERR_CONFIG", `math: there is no ${data}.`);
-  if (named === undefined && data !== undefined && statSync(data).isFile()) return [data];
+  if (named === undefined && statSync(data!).isFile()) return [data!];
   const names =
     named === undefined ? [defaultFiles[split]] : typeof named === "string" ? [named] : [...named];
   return names.map((name) => {
-    const path = isAbsolute(name) || data === undefined ? name : join(data, name);
+    const inData = data === undefined || isAbsolute(name) ? name : join(data, name);
+    const path = options.data === undefined && !existsSync(inData) ? name : inData;
     if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `math: there is no ${path}.`);
     return path;
   });

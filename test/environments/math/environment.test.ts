@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { checkEnvironment } from "../../../lib/environments/check.ts";
 import { gradeMath } from "../../../lib/environments/math/grade.ts";
@@ -165,6 +165,19 @@ describe("math", () => {
   it("does not fall back to other problems if NLAC_DATA has no MATH", async () => {
     process.env.NLAC_DATA = import.meta.dirname;
     await expect(math().tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
+  });
+
+  it("finds named files under NLAC_DATA, and else where they are", async () => {
+    process.env.NLAC_DATA = directory;
+    await mkdir(join(directory, "math"));
+    const line = (answer: string) => JSON.stringify({ problem: `Write ${answer}.`, answer });
+    await writeFile(join(directory, "math", "one.jsonl"), line("1"));
+    await writeFile(join(directory, "two.jsonl"), line("2"));
+    const there = relative(process.cwd(), join(directory, "two.jsonl"));
+    const environment = math({ train: "one.jsonl", test: there });
+    expect(await environment.tasks("train")).toMatchObject([{ answer: "1" }]);
+    expect(await environment.tasks("test")).toMatchObject([{ answer: "2" }]);
+    await expect(math({ train: "three.jsonl" }).tasks("train")).rejects.toThrow("there is no three.jsonl");
   });
 
   it.skipIf(train === undefined)("finds MATH under NLAC_DATA", async () => {

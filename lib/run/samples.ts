@@ -4,6 +4,7 @@
  * repeatedly.
  */
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
@@ -96,9 +97,13 @@ export const probeRecord = sampleRecordSchema.extend({ probe: whole });
 /** A probe: the critic on a fixed transition. */
 export type ProbeRecord = z.infer<typeof probeRecord>;
 
-/** The samples of a run in order, also of earlier versions. Throws ERR_RUN, ERR_IO. */
-export function readSamples(run: string): Generator<SampleRecord> {
-  return readRecords<SampleRecord>(join(run, "samples.jsonl"));
+/**
+ * The samples of a run in order, also of earlier versions; a copy of a comparison's run has none.
+ * Throws ERR_RUN, ERR_IO.
+ */
+export function* readSamples(run: string): Generator<SampleRecord> {
+  const file = join(run, "samples.jsonl");
+  if (existsSync(file)) yield* readRecords<SampleRecord>(file);
 }
 
 /** The messages of a state: the task's, and all turns before number `turn`. */

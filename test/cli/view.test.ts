@@ -40,3 +40,11 @@ test("the page of a run shows the success of its last iteration, as training did
     expect(page).toContain("<tr><td>success</td><td>0.75</td>");
     expect(page.match(/"id":\d+/g)).toHaveLength(12); // all transcripts
   }));
+
+test("a run without samples, such as a copy of a comparison's, shows its figures", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    writeRun(run, [{ step: 0, values: { "rollout/success": 0.75 } }], { name: "mine" });
+    const { output, code } = await nlac("view", run);
+    expect([code, output]).toEqual([0, expect.stringMatching(/^mine\n\n[\s\S]* rollout\/success +0\.75 /)]);
+  }));

@@ -26,6 +26,10 @@ interface CallNode extends TemplateNode {
   callee: TemplateNode & { object?: TemplateNode; property?: TemplateNode & { value?: unknown } };
   args: readonly TemplateNode[];
 }
+interface FilterNode extends TemplateNode {
+  operand: TemplateNode;
+  filter: TemplateNode & { value?: unknown };
+}
 interface Evaluated {
   type: string;
   value: unknown;
@@ -44,6 +48,11 @@ export type MarkLiteral = (text: string) => string;
 
 /** Nodes whose value existed before; their length is not counted again. */
 const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression"]);
+
+/** How Python prints a boolean; the package prints it as JavaScript does. */
+function pythonBoolean(value: unknown): string {
+  return value === true ? "True" : "False";
+}
 
 /** Methods of texts, and the ends that they strip. */
 const strips: ReadonlyMap<unknown, "both" | "left" | "right"> = new Map([
@@ -79,6 +88,12 @@ class BoundedInterpreter extends PlainInterpreter {
     if (node === undefined || result === undefined) return result;
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
       result.value = this.#mark(result.value as string);
+    }
+    if (result.type === "BooleanValue") result.toString = () => pythonBoolean(result.value);
+    if (node.type === "FilterExpression" && (result.value === "true" || result.value === "false")) {
+      const { operand, filter } = node as FilterNode;
+      const given = filter.value === "string" ? this.evaluate(operand, environment) : undefined;
+      if (given?.type === "BooleanValue") result.value = pythonBoolean(given.value);
     }
     const { value } = result;
     if ((typeof value === "string" || Array.isArray(value)) && !references.has(node.type)) {

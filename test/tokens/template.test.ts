@@ -50,6 +50,15 @@ it.each([
   expect(template.render([{ role: "user", content: "\n a\n \n" }])).toBe(expected);
 });
 
+it("prints booleans as Python does, and in JSON as JSON", () => {
+  const source =
+    "{{ add_generation_prompt }} {{ tools[0].function.parameters.strict | string }} {{ 'true' | string }} {{ not true }} {{ [true] | tojson }}";
+  const tools = [{ name: "find", description: "", parameters: { strict: false } }];
+  const messages = [{ role: "user" as const, content: "" }];
+  const text = new ChatTemplate(source).render(messages, { tools, addGenerationPrompt: true });
+  expect(text).toBe("True False true False [true]");
+});
+
 const roles = ["system", "user", "assistant", "tool"] as const;
 
 describe.each(tokenizerNames)("messages that spell control tokens, in %s", (name) => {

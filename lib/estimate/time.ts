@@ -93,6 +93,11 @@ function scaled(spending: Spending, factor: number): Spending {
   ) as unknown as Spending;
 }
 
+/** Products of one token with the matrices of all layers. */
+function matrixFlops(shape: ModelShape): number {
+  return 2 * shape.layers * activeLayerMatrices(shape);
+}
+
 /** Forward pass of one token after `seen` tokens, without the head. */
 function forwardFlops(shape: ModelShape, seen: number): number {
   const { delta, windows = [] } = shape;
@@ -100,7 +105,7 @@ function forwardFlops(shape: ModelShape, seen: number): number {
   const states = delta === undefined ? 0 : 3 * delta.layers * delta.heads * delta.keyDim * delta.valueDim;
   const attended = windows.reduce((sum, window) => sum + Math.min(seen, window), 0);
   const all = attended + (attentionLayers(shape) - windows.length) * seen;
-  return 2 * (shape.layers * activeLayerMatrices(shape) + 2 * queryWidth(shape) * all + states);
+  return matrixFlops(shape) + 2 * (2 * queryWidth(shape) * all + states);
 }
 
 function headFlops({ vocabulary, hidden }: ModelShape): number {
@@ -141,7 +146,10 @@ function passCost(recipe: Recipe, shape: ModelShape, pass: Pass, device: Device)
   const times = backward ? (recipe.learner.gradientCheckpointing ? 4 : 3) : 1;
   const body = tokens * forwardFlops(shape, tokens / 2) * times;
   const head = scored * headFlops(shape) * (backward ? 3 : 1);
-  const flops = texts * (body + head);
+  // With an adapter, the model's own matrices have no gradient.
+  const saved = backward && recipe.learner.adapter !== undefined;
+  const frozen = saved ? tokens * matrixFlops(shape) + scored * headFlops(shape) : 0;
+  const flops = texts * (body + head - frozen);
   return { generated: 0, read: texts * tokens, flops, seconds: computeSeconds(recipe, device, flops) };
 }
 

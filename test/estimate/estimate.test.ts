@@ -259,6 +259,24 @@ test("with an adapter the model is only read", () => {
   expect(total(held)).toBe(2 * 7_615_616_512 + 20_185_088 * (4 + 2 + 4 + 8 + 4 + 2));
 });
 
+test("with an adapter the model's own matrices take no gradient", () => {
+  const recipe = parseRecipe(
+    { name: "x", model: "Qwen2.5-7B-Instruct", environment: { name: "math" }, algorithm: "rft" },
+    "a test",
+  );
+  const all = estimate(recipe, { turns: 1 });
+  Object.assign(recipe.learner, { adapter: { rank: 8, alpha: 16 } });
+  const { shape, work, fits } = estimate(recipe, { turns: 1 });
+  const matrices = 28 * (3584 * (3584 + 2 * 512) + 3584 ** 2 + 3 * 3584 * 18_944);
+  const products = work.passes
+    .filter(({ backward }) => backward)
+    .map(({ texts, tokens, scored }) => texts * (tokens * matrices + scored * shape.vocabulary * 3584));
+  const saved = 2 * products.reduce((sum, count) => sum + count, 0);
+  expect(saved).toBeGreaterThan(0);
+  const [without, withAdapter] = [all, { fits }].map((one) => one.fits[0]!.time.update.flops);
+  expect((without! - withAdapter!) / saved).toBeCloseTo(1, 9);
+});
+
 describe("measurements on two cores of an AMD EPYC (docs/paper-recipes.md)", () => {
   const here = cpu("two cores", 2, 24.7e9);
   const within = (value: number, measured: number, factor: number) => {

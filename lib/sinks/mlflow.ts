@@ -19,7 +19,10 @@ const statuses: Readonly<Record<RunEvent["kind"], string | undefined>> = {
 const experimentAnswer = z.object({ experiment: z.object({ experiment_id: z.string() }) });
 const createdExperiment = z.object({ experiment_id: z.string() });
 const runAnswer = z.object({ run: z.object({ info: z.object({ run_id: z.string() }) }) });
-const foundRuns = z.object({ runs: z.array(runAnswer.shape.run).default([]) });
+const foundRun = runAnswer.shape.run.extend({
+  data: z.object({ params: z.array(z.object({ key: z.string() })).default([]) }).optional(),
+});
+const foundRuns = z.object({ runs: z.array(foundRun).default([]) });
 
 export function mlflowSink(options: {
   url: string;
@@ -67,19 +70,21 @@ export function mlflowSink(options: {
       if (known !== undefined) {
         runId = known.info.run_id;
         await call("runs/update", { run_id: runId, status: "RUNNING" }, signal);
-        return;
+      } else {
+        const tags = [
+          { key: "nlac_run", value: run.id },
+          { key: "nlac_directory", value: run.directory },
+        ];
+        const created = await call(
+          "runs/create",
+          { experiment_id, run_name: run.name, start_time: Date.now(), tags },
+          signal,
+        );
+        runId = runAnswer.parse(created).run.info.run_id;
       }
-      const tags = [
-        { key: "nlac_run", value: run.id },
-        { key: "nlac_directory", value: run.directory },
-      ];
-      const created = await call(
-        "runs/create",
-        { experiment_id, run_name: run.name, start_time: Date.now(), tags },
-        signal,
-      );
-      runId = runAnswer.parse(created).run.info.run_id;
-      const params = flattened(run.recipe);
+      // Of a run whose creation was interrupted, some are missing.
+      const sent = new Set(known?.data?.params.map(({ key }) => key));
+      const params = flattened(run.recipe).filter(({ key }) => !sent.has(key));
       for (let i = 0; i < params.length; i += maxParams)
         await call("runs/log-batch", { run_id: runId, params: params.slice(i, i + maxParams) }, signal);
     },

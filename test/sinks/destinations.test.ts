@@ -58,6 +58,7 @@ function trajectory(id: number): Trajectory {
 
 /** As much of MLflow's REST API as nlac uses; `experiments` and `runs` outlive a client. */
 function mlflow(experiments: string[], runs: Map<string, string>) {
+  const params: { key: string }[] = [];
   return ({ path, body }: JsonRequest): JsonAnswer => {
     const [route, query] = path.replace("/api/2.0/mlflow/", "").split("?");
     const name = new URLSearchParams(query).get("experiment_name");
@@ -71,8 +72,9 @@ function mlflow(experiments: string[], runs: Map<string, string>) {
     }
     if (route === "runs/search") {
       const id = runs.get(/= '(.*)'/.exec(body.filter)![1]!);
-      return { json: id === undefined ? {} : { runs: [{ info: { run_id: id } }] } };
+      return { json: id === undefined ? {} : { runs: [{ info: { run_id: id }, data: { params } }] } };
     }
+    if (route === "runs/log-batch") params.push(...(body.params ?? []));
     if (route === "runs/create") {
       runs.set(body.tags[0].value, "m1");
       return { json: { run: { info: { run_id: "m1" } } } };
@@ -123,10 +125,25 @@ test("mlflow: an experiment, a run with the recipe, metrics, and the state at th
   expect(await closed(resumed)).toEqual([]);
   expect(sent("runs/create")).toHaveLength(1);
   expect(sent("runs/update").slice(1)).toMatchObject([{ status: "RUNNING" }, { status: "FAILED" }]);
+  expect(sent("runs/log-batch").filter((body) => body.params)).toHaveLength(1);
   expect(sent("runs/set-tag").at(-1)).toMatchObject({
     key: "nlac_crashed",
     value: "ERR_NOT_FINITE: ten steps",
   });
+});
+
+test("mlflow: a run whose creation was interrupted gets the recipe that it lacks", async () => {
+  const answer = mlflow(["e"], new Map());
+  let failures = 0;
+  const server = await serverOf((request) =>
+    request.path.endsWith("log-batch") && failures++ === 0 ? { status: 503, json: {} } : answer(request),
+  );
+  const report = await reporting({ to: "mlflow", url: server.url, experiment: "e" });
+  report.of(memoryRun()).metrics(0, { "loss/l1": 0.5 });
+  expect(await closed(report)).toEqual([]);
+  const batches = server.requests.filter(({ path }) => path.endsWith("log-batch")).map(({ body }) => body);
+  expect(batches.map((body) => body.params?.length ?? 0)).toEqual([4, 4, 0]);
+  expect(batches[2].metrics).toHaveLength(1);
 });
 
 interface Span {

@@ -165,7 +165,24 @@ function limited<T>(work: () => T, size = 0): T {
   }
 }
 
-const clock = new Template("{{ strftime_now(format) }}").parsed;
+/**
+ * The local time as Python's `strftime` prints it, in English in every locale. Other directives
+ * stay.
+ */
+function formattedTime(format: string): string {
+  const now = new Date();
+  const two = (number: number) => String(number).padStart(2, "0");
+  const named = (options: Intl.DateTimeFormatOptions) =>
+    new Intl.DateTimeFormat("en-US", options).format(now);
+  const directives: Readonly<Record<string, () => string>> = {
+    ...{ Y: () => String(now.getFullYear()), m: () => two(now.getMonth() + 1), d: () => two(now.getDate()) },
+    ...{ b: () => named({ month: "short" }), B: () => named({ month: "long" }) },
+    ...{ a: () => named({ weekday: "short" }), A: () => named({ weekday: "long" }) },
+    ...{ H: () => two(now.getHours()), M: () => two(now.getMinutes()), S: () => two(now.getSeconds()) },
+    "%": () => "%",
+  };
+  return format.replace(/%([YmdbBaAHMS%])/g, (_, directive: string) => directives[directive]!());
+}
 
 /** Longest list of `range`. */
 const maxRange = 100_000;
@@ -187,8 +204,5 @@ const globals: Readonly<Record<string, unknown>> = {
     if (!(length <= maxRange)) throw new Error(`range() makes more than ${maxRange} numbers`);
     return Array.from({ length }, (_, i) => start + i * step);
   },
-  strftime_now: (format: unknown) =>
-    Object.assign(Object.create(Template.prototype) as Template, { parsed: clock }).render({
-      format: String(format),
-    }),
+  strftime_now: (format: unknown) => formattedTime(String(format)),
 };

@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
@@ -48,6 +48,24 @@ it.each([
 ])("a template's %s removes what Python's does", (call, expected) => {
   const template = new ChatTemplate(`{{ messages[0].content.${call} }}`);
   expect(template.render([{ role: "user", content: "\n a\n \n" }])).toBe(expected);
+});
+
+it("prints dates in English in every locale, as Python does", () => {
+  const Format = Intl.DateTimeFormat;
+  class GermanByDefault extends Format {
+    constructor(locale: string = "de-DE", options?: Intl.DateTimeFormatOptions) {
+      super(locale, options);
+    }
+  }
+  vi.useFakeTimers({ now: new Date(2026, 9, 5, 7, 8, 9) });
+  Intl.DateTimeFormat = GermanByDefault as typeof Format;
+  try {
+    const template = new ChatTemplate("{{ strftime_now('%a %A %d %b %B %Y-%m %H:%M:%S %% %Q') }}");
+    expect(template.render([])).toBe("Mon Monday 05 Oct October 2026-10 07:08:09 % %Q");
+  } finally {
+    Intl.DateTimeFormat = Format;
+    vi.useRealTimers();
+  }
 });
 
 it("prints booleans as Python does, and in JSON as JSON", () => {

@@ -54,15 +54,38 @@ function pythonBoolean(value: unknown): string {
   return value === true ? "True" : "False";
 }
 
+type Ends = "both" | "left" | "right";
+
 /** Methods of texts, and the ends that they strip. */
-const strips: ReadonlyMap<unknown, "both" | "left" | "right"> = new Map([
+const strips: ReadonlyMap<unknown, Ends> = new Map([
   ["strip", "both"],
   ["lstrip", "left"],
   ["rstrip", "right"],
 ]);
 
+/** White space in Python: other than in JavaScript, U+FEFF is none, and some control characters are. */
+const pythonSpaces =
+  "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
+  "\u2028\u2029\u202f\u205f\u3000";
+
+/** What a node strips; undefined if it does not. */
+function stripOf(
+  node: TemplateNode,
+): { text: TemplateNode | undefined; characters?: TemplateNode | undefined; ends: Ends } | undefined {
+  if (node.type === "FilterExpression") {
+    const { operand, filter } = node as FilterNode;
+    const trims = filter.type === "Identifier" && filter.value === "trim";
+    return trims ? { text: operand, ends: "both" } : undefined;
+  }
+  if (node.type !== "CallExpression") return undefined;
+  const { callee, args } = node as CallNode;
+  const ends = strips.get(callee.property?.value);
+  if (callee.type !== "MemberExpression" || ends === undefined || args.length > 1) return undefined;
+  return { text: callee.object, characters: args[0], ends };
+}
+
 /** Without leading or trailing characters that are among `characters`, as Python's `str.strip`. */
-function strip(text: string, characters: string, ends: "both" | "left" | "right"): string {
+function strip(text: string, characters: string, ends: Ends): string {
   const removed = new Set(characters);
   const kept = Array.from(text);
   let [start, end] = [0, kept.length];
@@ -103,19 +126,19 @@ class BoundedInterpreter extends PlainInterpreter {
   }
 
   /**
-   * The value of `text.strip(characters)`, `lstrip` or `rstrip`, which the package evaluates as if
-   * all white space was meant; undefined for other nodes.
+   * The value of `text | trim`, and of `text.strip(characters)`, `lstrip` or `rstrip`, which the
+   * package evaluates as if JavaScript's white space was meant; undefined for other nodes.
    */
   #stripped(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
-    if (node?.type !== "CallExpression") return undefined;
-    const { callee, args } = node as CallNode;
-    const ends = strips.get(callee.property?.value);
-    if (callee.type !== "MemberExpression" || ends === undefined || args.length !== 1) return undefined;
-    const text = this.evaluate(callee.object, environment);
-    const characters = this.evaluate(args[0], environment);
-    if (text?.type !== "StringValue" || characters?.type !== "StringValue") return undefined;
+    const asked = node && stripOf(node);
+    if (asked === undefined) return undefined;
+    const text = this.evaluate(asked.text, environment);
+    const given = asked.characters && this.evaluate(asked.characters, environment);
+    if (text?.type !== "StringValue" || (given !== undefined && given.type !== "StringValue"))
+      return undefined;
     const TextValue = text.constructor as new (value: string) => Evaluated;
-    return new TextValue(strip(text.value as string, characters.value as string, ends));
+    const characters = (given?.value as string | undefined) ?? pythonSpaces;
+    return new TextValue(strip(text.value as string, characters, asked.ends));
   }
 
   #spend(work: number): void {

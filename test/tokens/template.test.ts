@@ -45,10 +45,19 @@ it.each([
   ["strip('\\na ')", ""],
   ["strip(none)", "a"],
   ["strip()", "a"],
-])("a template's %s removes what Python's does", (call, expected) => {
+])("a template's %s removes the characters that Python's does", (call, expected) => {
   const template = new ChatTemplate(`{{ messages[0].content.${call} }}`);
   expect(template.render([{ role: "user", content: "\n a\n \n" }])).toBe(expected);
 });
+
+it.each(["content | trim", "content.strip()", "content.lstrip().rstrip()"])(
+  "%s removes Python's white space",
+  (call) => {
+    const template = new ChatTemplate(`{{ messages[0].${call} }}`);
+    const content = "\x1c\u0085 \ufeffa\ufeff\u3000\x1f";
+    expect(template.render([{ role: "user", content }])).toBe("\ufeffa\ufeff");
+  },
+);
 
 it("prints dates in English in every locale, as Python does", () => {
   const Format = Intl.DateTimeFormat;

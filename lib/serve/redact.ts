@@ -8,6 +8,9 @@ import type { EpisodeRecord } from "../episodes/records.ts";
 import type { ConversationJson } from "../tokens/conversation.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 
+/** Stored, as ids, in place of a text that is redacted to nothing: no part of a conversation is empty. */
+const nothing = ".";
+
 /** Returns the text to store. */
 export type Redact = (text: string) => string;
 
@@ -97,7 +100,9 @@ function redactRun(ids: number[], redact: Redact, tokenizer: Tokenizer): number[
   if (tokenizer.specialIds.has(ids[0]!)) return ids;
   const text = tokenizer.decode(ids, { continues: true });
   const redacted = redact(text);
-  return redacted === text ? ids : tokenizer.encode(redacted, { continues: true });
+  if (redacted === text) return ids;
+  const changed = tokenizer.encode(redacted, { continues: true });
+  return changed.length > 0 ? changed : tokenizer.encode(nothing, { continues: true });
 }
 
 function unscored(tokens: number[]): { tokens: number[]; logProbs: string } {

@@ -1,7 +1,11 @@
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { floatsToBase64 } from "../../lib/base/float32-base64.ts";
+import { readEpisodes } from "../../lib/episodes/records.ts";
 import { type Redactable, redactEpisode, redactIds } from "../../lib/serve/redact.ts";
+import { same, say, start, turn } from "../support/recording-server.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
+import { inDirectory } from "../support/tiny.ts";
 
 const tokenizer = byteTokenizer();
 const [control] = tokenizer.specialIds;
@@ -79,3 +83,18 @@ test("an episode's texts and ids change together; changed ids lose their log pro
   expect(stored.turns[1]!.sampled).toEqual(record.turns[1]!.sampled);
   expect(record.conversation.tokens).toEqual([...opening, ...answer, ...reply]); // the given one stays
 });
+
+test("an episode whose texts are redacted to nothing is continued after a restart, and can be read", () =>
+  inDirectory(async (directory) => {
+    const [record, openLog] = [join(directory, "episodes.jsonl"), join(directory, "open.jsonl")];
+    const model = same();
+    const first = await start(model, record, { openLog, redact: () => "" });
+    // The answer is cut, so that it has no control token.
+    await turn(first.client, [say("Hi")], "a", { max_tokens: 2 });
+    await first.server.close(20);
+    const next = await start(model, record, { openLog, redact: () => "" });
+    expect(await next.reward("a", { reward: 1 })).toMatchObject({ status: 200, turns: 1 });
+    const [episode] = [...readEpisodes(record, model as never)];
+    expect(episode!.turns[0]!.tokens.length).toBeGreaterThan(0);
+    expect(model.decode(episode!.conversation.tokens)).not.toMatch(/Hi|Sa/);
+  }));

@@ -25,7 +25,11 @@ export class StopFile {
       this.close();
       onStop();
       controller.abort(new NlacError("ERR_ABORTED", `stopped by ${path}`));
-      rmSync(path, { force: true });
+      try {
+        rmSync(path, { force: true });
+      } catch {
+        // It may be a directory. An error here would end the process before it saves a checkpoint.
+      }
     }, everyMs).unref();
   }
 

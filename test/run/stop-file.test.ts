@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { StopFile } from "../../lib/run/stop-file.ts";
@@ -29,6 +29,14 @@ describe("a file named stop", () => {
       writeFileSync(join(run, "stop"), "");
       vi.advanceTimersByTime(5000);
       expect(onStop).toHaveBeenCalledTimes(1);
+    }));
+
+  it("stops the run also if it cannot be removed", () =>
+    inDirectory((run) => {
+      const stop = new StopFile(run, undefined, () => {});
+      mkdirSync(join(run, "stop"));
+      vi.advanceTimersByTime(1000);
+      expect(stop.signal.aborted).toBe(true);
     }));
 
   it("is not looked for after close", () =>

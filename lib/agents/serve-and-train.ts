@@ -5,6 +5,7 @@
  *   open.jsonl           episodes without an end, which a restarted server continues
  *   corrections.jsonl    better answers by people
  *   starts.json          how often the server was started
+ *   rollback.json        the version that is being restored
  */
 
 import { existsSync } from "node:fs";

@@ -25,6 +25,8 @@ import {
   findVersion,
   listVersions,
   nextStart,
+  notedRollback,
+  noteRollback,
   type ServedState,
   savedServed,
   servedStateOf,
@@ -85,6 +87,17 @@ export class Trainer {
     });
     this.#loop = this.#train();
     await begun;
+    this.#continueRollback();
+  }
+
+  /** Restores a version that was requested before the server was killed. */
+  #continueRollback(): void {
+    try {
+      const noted = notedRollback(this.#run.path);
+      if (noted !== undefined) this.rollBack(noted);
+    } catch (error) {
+      this.#options.log(`a version that was requested is not restored: ${(error as Error).message}`);
+    }
   }
 
   /** Stops at the last boundary, saves a checkpoint, and closes the run. */
@@ -94,9 +107,13 @@ export class Trainer {
     await this.#loop;
   }
 
-  /** Goes back to a kept version. Throws ERR_CHECKPOINT for another name. */
+  /**
+   * Goes back to a kept version, also if the server is killed meanwhile. Throws ERR_CHECKPOINT for
+   * another name, ERR_IO.
+   */
   rollBack(name: string): Version {
     const version = findVersion(this.#run.path, name);
+    noteRollback(this.#run.path, name);
     this.#goBack(version, "it was requested");
     return version;
   }
@@ -174,7 +191,10 @@ export class Trainer {
       onBoundary: () => this.#check(),
       onCheckpoint: () => {
         // Unless another rollback was requested since.
-        if (this.#rollBackTo === target) this.#rollBackTo = undefined;
+        if (this.#rollBackTo === target) {
+          this.#rollBackTo = undefined;
+          if (target !== undefined) noteRollback(this.#run.path, undefined);
+        }
         this.#begun();
       },
       onUpdate: (updates) => {

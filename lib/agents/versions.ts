@@ -1,6 +1,6 @@
 /** The stored versions of a served run: its checkpoints, each with its name and measurements. */
 
-import { existsSync, statSync } from "node:fs";
+import { existsSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -98,11 +98,30 @@ export function rollBackVersion(run: string, name?: string): Version {
     const version = name === undefined ? listVersions(run)[1] : findVersion(run, name);
     if (version === undefined) throw new NlacError("ERR_CHECKPOINT", `${run} has no earlier version.`);
     setAsideAfter(run, version.checkpoint);
+    noteRollback(run, undefined);
     writeAtomically(join(run, "latest"), String(version.checkpoint).padStart(6, "0"));
     return version;
   } finally {
     lock.release();
   }
+}
+
+const rollbackFile = z.strictObject({ version: z.string() });
+
+/**
+ * Notes durably which version a server restores, until a checkpoint with its weights is saved, or
+ * removes the note. Throws ERR_IO.
+ */
+export function noteRollback(run: string, version: string | undefined): void {
+  const path = join(run, "rollback.json");
+  if (version === undefined) onDisk(path, () => rmSync(path, { force: true }));
+  else writeAtomically(path, JSON.stringify({ version } satisfies z.infer<typeof rollbackFile>));
+}
+
+/** The version that a server was restoring when it ended. Throws ERR_RUN. */
+export function notedRollback(run: string): string | undefined {
+  const path = join(run, "rollback.json");
+  return existsSync(path) ? readJson(path, rollbackFile, "ERR_RUN").version : undefined;
 }
 
 const startsFile = z.strictObject({ starts: z.int().min(0) });

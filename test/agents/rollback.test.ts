@@ -3,6 +3,8 @@
  * weights.
  */
 
+import { cpSync, existsSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, expect, it, vi } from "vitest";
 import { serveAndTrain, type TrainingServer } from "../../lib/agents/serve-and-train.ts";
@@ -103,4 +105,26 @@ it("goes on after the run could not be closed", () =>
     expect(log).toContain("training paused: cannot be closed");
     expect(changesIn(server.version)).toBe(changesIn(versions.at(-1)!));
     await play();
+  }));
+
+it("keeps a rollback that was answered if the server is killed before the next checkpoint", () =>
+  inRun(async (run) => {
+    const { server, rollBack, versions, play } = await trained(run);
+    const oldest = versions.at(-1)!;
+    expect(changesIn(versions[0]!)).not.toBe(changesIn(oldest));
+    await rollBack(oldest);
+    await until(() => changesIn(server.version) === changesIn(oldest));
+    // What a killed server leaves; its locks would be those of an ended process.
+    const left = `${run}-left`;
+    cpSync(run, left, { recursive: true });
+    for (const name of readdirSync(left)) if (/lock$/.test(name)) rmSync(join(left, name));
+    const next = await serveAndTrain({ recipe: servedErrands(), directory: left, port: 0 });
+    try {
+      await until(() => changesIn(next.version) === changesIn(oldest));
+    } finally {
+      await next.close(20);
+      rmSync(left, { recursive: true });
+    }
+    await play(); // and saves a checkpoint
+    expect(existsSync(join(run, "rollback.json"))).toBe(false);
   }));

@@ -164,17 +164,16 @@ export class Tokenizer {
         fuseUnknown: json.model.fuse_unk === true,
       });
     }
-    const normal = (text: string) => this.#limited(text.length, () => this.#normalize(text, "start"));
+    // One time limit for all of them: there may be many thousand.
+    const normal = (tokens: readonly AddedToken[]) =>
+      this.#limited(lengthOf(tokens), () =>
+        tokens.map((token) => ({ ...token, content: this.#normalize(token.content, "start") })),
+      );
     const afterNormalizing = (token: AddedToken) => token.normalized ?? token.special !== true;
     this.#verbatim = new AddedTokenMatcher(added.filter((token) => !afterNormalizing(token)));
-    this.#normalized = new AddedTokenMatcher(
-      added.filter(afterNormalizing).map((token) => ({ ...token, content: normal(token.content) })),
-    );
+    this.#normalized = new AddedTokenMatcher(normal(added.filter(afterNormalizing)));
     const marked = added.filter((token) => !isPlain(token));
-    this.#written = new AddedTokenMatcher([
-      ...marked.map((token) => ({ ...token, content: normal(token.content) })),
-      ...marked,
-    ]);
+    this.#written = new AddedTokenMatcher([...normal(marked), ...marked]);
     const named: Record<string, string> = {};
     for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"] as const) {
       const text = tokenText(parts.config[name]);
@@ -454,6 +453,10 @@ const utf8 = new TextEncoder();
 
 function textOf(pieces: readonly TextPiece[]): string {
   return pieces.map(({ text }) => text).join("");
+}
+
+function lengthOf(tokens: readonly AddedToken[]): number {
+  return tokens.reduce((total, { content }) => total + content.length, 0);
 }
 
 function wellFormed(text: string): string {

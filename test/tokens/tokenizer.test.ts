@@ -408,6 +408,18 @@ describe("hostile tokenizers", () => {
     expect(() => tokenizer.encodeTemplate(`${"a".repeat(60)}b`)).toThrow(coded("ERR_TOKENIZER"));
   });
 
+  it("are given one time limit for all of their added tokens", () => {
+    const normalizer = { type: "Replace", pattern: { Regex: "(a+)+$" }, content: "x" };
+    // A twentieth of a second each.
+    const added_tokens = Array.from({ length: 300 }, (_, i) => ({
+      id: 300 + i,
+      content: `${"a".repeat(23)}b${i}`,
+    }));
+    expect(() => new Tokenizer({ json: { ...json, normalizer, added_tokens }, config: {} })).toThrow(
+      coded("ERR_TOKENIZER"),
+    );
+  });
+
   it.each([
     ["merges of numbers", { model: { ...json.model, merges: [5] } }],
     ["merges of three", { model: { ...json.model, merges: [["a", "b", "c"]] } }],

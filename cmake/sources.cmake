@@ -1,7 +1,7 @@
 # Every source of native/, by library. Add new files here: the configuration fails for a source that is not listed.
 
-# The parsers, which the fuzzers exercise too.
-set(nlac_fuzzed_sources
+# The parts without torch, which the sanitizers and the fuzzers build too.
+set(nlac_plain_sources
   native/core/io/atomic_file.cc
   native/core/io/gguf.cc
   native/core/io/json.cc
@@ -24,10 +24,7 @@ set(nlac_fuzzed_sources
   native/core/model/families/qwen3_5.cc
   native/core/model/families/qwen3_moe.cc
   native/core/model/families/smollm3.cc
-  native/core/model/gguf_layout.cc)
-# The parts without torch, which the sanitizers build too.
-set(nlac_plain_sources
-  ${nlac_fuzzed_sources}
+  native/core/model/gguf_layout.cc
   native/core/replay/cuda_sum_tree.cc
   native/core/replay/priority_tree.cc
   native/core/replay/sum_tree.cc
@@ -222,10 +219,7 @@ set(nlac_emulation_sources
   native/test/cuda/emulation/emulation.cc
   native/test/cuda/emulation/runtime.cc)
 set(nlac_emulation_kernels native/test/cuda/emulation/emulation_test.cu)
-set(nlac_fuzz_sources
-  native/fuzz/fuzz_config.cc
-  native/fuzz/fuzz_gguf.cc
-  native/fuzz/fuzz_safetensors.cc)
+set(nlac_fuzz_sources native/fuzz/target.cc)
 
 # --- the check ---
 

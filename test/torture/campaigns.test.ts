@@ -10,6 +10,8 @@ import { describe, expect, test } from "vitest";
 
 const script = fileURLToPath(new URL("../../scripts/torture.mjs", import.meta.url));
 const built = existsSync(new URL("../../dist/index.js", import.meta.url));
+/** The fuzzers are not built here: that takes minutes, and needs clang. */
+const fuzzers = existsSync(new URL("../../build/fuzz/native/fuzz/fuzz_config", import.meta.url));
 
 async function torture(...args: string[]) {
   const env = { ...process.env, NLAC_THREADS: "1" };
@@ -26,11 +28,13 @@ test.skipIf(!built)("every campaign describes itself", async () => {
   const { stdout, status } = await torture("--list");
   expect(status).toBe(0);
   for (const name of [
+    "binding",
     "control-tokens",
     "crashes",
     "environments",
     "faults",
     "flips",
+    "fuzz",
     "kills",
     "mcp",
     "models",
@@ -56,6 +60,7 @@ test("an unknown campaign is refused", async () => {
 
 describe.skipIf(!built)("a short form of", () => {
   test.each([
+    ["binding", 100],
     ["control-tokens", 20],
     ["crashes", 2],
     ["environments", 4],
@@ -77,4 +82,11 @@ describe.skipIf(!built)("a short form of", () => {
     },
     600_000,
   );
+
+  test("fuzz fails nowhere", async ({ skip }) => {
+    if (!fuzzers) skip("no fuzzers: `node scripts/build-native.mjs --fuzz` builds them, with clang");
+    const { stdout, status } = await torture("fuzz", "--runs", "8", "--seed", "1");
+    expect(stdout).toContain("| fuzz | 8 | 0 |");
+    expect(status).toBe(0);
+  }, 600_000);
 });

@@ -194,6 +194,24 @@ SafetensorsFile open_safetensors(const std::string& path) {
   return opened;
 }
 
+std::map<std::string, std::set<std::string>> parse_weight_index(std::string_view text,
+                                                                const std::string& path) {
+  const Json index = parse_json(text, path, {.depth = 8, .values = 500'000});
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  NLAC_REQUIRE(index.is_object() && map != index.end() && map->is_object() && !map->empty(),
+               "ERR_MODEL_FORMAT", path, ": has no weight_map that names files");
+  std::map<std::string, std::set<std::string>> shards;
+  for (const auto& [name, value] : map->items()) {
+    NLAC_REQUIRE(value.is_string(), "ERR_MODEL_FORMAT", path, ": tensor ", printable(name),
+                 " is not mapped to a file name");
+    const std::string& shard = value.get_ref<const std::string&>();
+    NLAC_REQUIRE(plain_file_name(shard), "ERR_MODEL_FORMAT", path, ": tensor ", printable(name),
+                 " is mapped to ", printable(shard), ", which is not the plain name of a .safetensors file");
+    shards[shard].insert(name);
+  }
+  return shards;
+}
+
 std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directory) {
   namespace fs = std::filesystem;
   const fs::path root(directory);
@@ -213,21 +231,8 @@ std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directo
   const auto index_file = MappedFile::open(index_path);
   NLAC_REQUIRE(index_file->size() <= longest_header, "ERR_MODEL_FORMAT", index_path, ": larger than ",
                longest_header, " bytes");
-  const Json index = parse_json({reinterpret_cast<const char*>(index_file->data()), index_file->size()},
-                                index_path, {.depth = 8, .values = 500'000});
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  NLAC_REQUIRE(index.is_object() && map != index.end() && map->is_object() && !map->empty(),
-               "ERR_MODEL_FORMAT", index_path, ": has no weight_map that names files");
-
-  std::map<std::string, std::set<std::string>> expected;  // shard → its tensors
-  for (const auto& [name, value] : map->items()) {
-    NLAC_REQUIRE(value.is_string(), "ERR_MODEL_FORMAT", index_path, ": tensor ", printable(name),
-                 " is not mapped to a file name");
-    const std::string& shard = value.get_ref<const std::string&>();
-    NLAC_REQUIRE(plain_file_name(shard), "ERR_MODEL_FORMAT", index_path, ": tensor ", printable(name),
-                 " is mapped to ", printable(shard), ", which is not the plain name of a .safetensors file");
-    expected[shard].insert(name);
-  }
+  std::map<std::string, std::set<std::string>> expected =
+      parse_weight_index({reinterpret_cast<const char*>(index_file->data()), index_file->size()}, index_path);
   std::map<std::string, std::string> seen;  // tensor → shard
   for (auto& [shard, names] : expected) {
     files.push_back(open_safetensors((root / shard).string()));

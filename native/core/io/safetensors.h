@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/io/mapped_file.h"
@@ -25,6 +27,11 @@ void parse_safetensors(const uint8_t* data, size_t size, const std::string& path
                        std::vector<TensorEntry>& tensors, std::map<std::string, std::string>& metadata);
 
 SafetensorsFile open_safetensors(const std::string& path);
+
+// Returns the tensors of each shard that the text of a model.safetensors.index.json names. Entry point
+// of the fuzzer. `path` is for messages only.
+std::map<std::string, std::set<std::string>> parse_weight_index(std::string_view text,
+                                                                const std::string& path);
 
 // The files of an HF directory: model.safetensors, or the shards that model.safetensors.index.json
 // names (names with a path separator are refused; a tensor missing from its shard or present twice

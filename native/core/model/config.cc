@@ -58,6 +58,12 @@ static int64_t rotated_head_dim(const ModelConfig& config, Rotary which) {
   return config.head_dim;
 }
 
+void config::drop_plain_kinds(ModelConfig& config) {
+  const bool plain = std::all_of(config.layer_kinds.begin(), config.layer_kinds.end(),
+                                 [](const LayerKind& kind) { return kind == LayerKind{}; });
+  if (plain) config.layer_kinds.clear();
+}
+
 void config::validate(const ModelConfig& config, const char* where) {
   validate_heads(config, LayerKind{}, where);
   for (const LayerKind& kind : config.layer_kinds) validate_heads(config, kind, where);

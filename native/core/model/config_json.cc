@@ -115,9 +115,7 @@ ModelConfig ModelConfig::from_json(const std::string& config_json) {
                  activation, " is supported for this family");
   }
   read_token_ids(root, config);
-  const bool plain = std::all_of(config.layer_kinds.begin(), config.layer_kinds.end(),
-                                 [](const LayerKind& kind) { return kind == LayerKind{}; });
-  if (plain) config.layer_kinds.clear();
+  drop_plain_kinds(config);
   validate(config, "config.json");
   return config;
 }

@@ -1,17 +1,12 @@
 #include "core/replay/tree_file.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/checksum.h"
+#include "core/io/mapped_file.h"
 #include "core/replay/sum_tree_math.h"
 
 namespace nlac {
@@ -59,19 +54,10 @@ void save_tree(const std::string& path, const TreeOptions& options, uint64_t dra
   file.commit();
 }
 
-TreeState load_tree(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  struct stat status;
-  NLAC_REQUIRE(file != nullptr && ::fstat(::fileno(file.get()), &status) == 0, "ERR_IO", path, ": ",
-               std::strerror(errno));
-  NLAC_REQUIRE(S_ISREG(status.st_mode), "ERR_IO", path, ": not a file");
-  const auto size = static_cast<int64_t>(status.st_size);
-  const auto read = [&](void* to, size_t bytes) {
-    NLAC_REQUIRE(std::fread(to, 1, bytes, file.get()) == bytes, "ERR_CHECKPOINT", path, ": ends too early");
-  };
-
+TreeState parse_tree(const uint8_t* data, size_t size, const std::string& path) {
   FileHeader header;
-  read(&header, sizeof(header));
+  NLAC_REQUIRE(size >= sizeof(header), "ERR_CHECKPOINT", path, ": ends too early");
+  std::memcpy(&header, data, sizeof(header));
   NLAC_REQUIRE(std::memcmp(header.magic, file_magic, sizeof(file_magic)) == 0, "ERR_CHECKPOINT", path,
                ": not a saved sampler");
   NLAC_REQUIRE(header.version == file_version, "ERR_CHECKPOINT", path, ": version ", header.version,
@@ -86,23 +72,30 @@ TreeState load_tree(const std::string& path) {
                header.stored, " priorities of ", header.capacity);
   const size_t bytes = stored_bytes(header.stored);
   const size_t expected_size = sizeof(header) + bytes + sizeof(uint64_t);
-  NLAC_REQUIRE(static_cast<size_t>(size) == expected_size, "ERR_CHECKPOINT", path, ": holds ", size,
-               " bytes, ", expected_size, " expected");
+  NLAC_REQUIRE(size == expected_size, "ERR_CHECKPOINT", path, ": holds ", size, " bytes, ", expected_size,
+               " expected");
+  uint64_t expected;
+  std::memcpy(&expected, data + size - sizeof(expected), sizeof(expected));
+  Checksum checksum;
+  checksum.add(data, size - sizeof(expected));
+  NLAC_REQUIRE(checksum.value() == expected, "ERR_CHECKPOINT", path, ": the checksum does not match");
 
   ZeroedMemory<float> priorities(make_tree_shape(header.capacity).size[0]);
-  read(priorities.data(), bytes);
-  uint64_t expected;
-  read(&expected, sizeof(expected));
-  Checksum checksum;
-  checksum.add(&header, sizeof(header));
-  checksum.add(priorities.data(), bytes);
-  NLAC_REQUIRE(checksum.value() == expected, "ERR_CHECKPOINT", path, ": the checksum does not match");
+  std::memcpy(priorities.data(), data + sizeof(header), bytes);
   const float largest = largest_priority(header.alpha);
   for (int64_t i = 0; i < header.stored; ++i) {
     NLAC_REQUIRE(priorities[i] >= 0 && priorities[i] <= largest, "ERR_CHECKPOINT", path, ": priority ",
                  priorities[i], " of leaf ", i);
   }
+  // What pads an odd number of priorities would be a leaf's priority.
+  NLAC_REQUIRE(header.stored % 2 == 0 || priorities[header.stored] == 0, "ERR_CHECKPOINT", path,
+               ": the padding is ", priorities[header.stored], ", not 0");
   return {options, header.draws, std::move(priorities)};
+}
+
+TreeState load_tree(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  return parse_tree(file->data(), file->size(), path);
 }
 
 }  // namespace nlac

@@ -2,6 +2,7 @@
 // the file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -18,7 +19,10 @@ struct TreeState {
 
 // `priorities` [capacity], padded to whole nodes with 0. Written atomically. Throws ERR_IO.
 void save_tree(const std::string& path, const TreeOptions& options, uint64_t draws, const float* priorities);
-// Throws ERR_IO, ERR_CHECKPOINT. The result is valid for a tree.
+// Throws ERR_CHECKPOINT. The result is valid for a tree. Entry point of the fuzzer. `path` is for
+// messages only.
+TreeState parse_tree(const uint8_t* data, size_t size, const std::string& path);
+// The same for a file. Throws ERR_IO, ERR_CHECKPOINT.
 TreeState load_tree(const std::string& path);
 
 }  // namespace nlac

@@ -70,7 +70,7 @@ class Mutator {
 };
 
 template <typename Exercise>
-void run(const std::string& format, std::vector<std::string> words, Exercise exercise) {
+void run(const std::string& format, std::vector<std::string> words, Exercise exercise, int mutations = 7000) {
   std::vector<Bytes> seeds;
   std::vector<std::filesystem::path> paths;
   for (const auto& item : std::filesystem::directory_iterator(fixture("io/seeds/" + format))) {
@@ -78,11 +78,10 @@ void run(const std::string& format, std::vector<std::string> words, Exercise exe
   }
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) seeds.push_back(read_bytes(path));
-  REQUIRE(seeds.size() >= 3);
+  REQUIRE(seeds.size() >= 2);
   for (const Bytes& seed : seeds) exercise(seed.data(), seed.size());
 
   Mutator mutator(std::move(seeds), std::move(words));
-  constexpr int mutations = 7000;
   int different = 0;
   Bytes last;
   for (int i = 0; i < mutations; ++i) {
@@ -116,4 +115,31 @@ TEST_CASE("mutated configurations are refused or read, never worse") {
        "\"rope_scaling\":{\"type\":\"yarn\"},", "\"head_dim\":1,", "\"rope_theta\":0,",
        "\"sliding_window\":3,", "\"sliding_attention\",", "\"text_config\":{", "18446744073709551615"},
       fuzz::exercise_config);
+}
+
+TEST_CASE("mutated shard indexes are refused or read, never worse") {
+  run("index",
+      {"\"weight_map\":{", "\"a\":\"a.safetensors\"", "../", "\\u0000", "\\\\", ".safetensors", "{", "}", "[",
+       "null"},
+      fuzz::exercise_index);
+}
+
+TEST_CASE("blocks of any bytes have values") { run("values", {"\x7c", "\xfc\x7f"}, fuzz::exercise_values); }
+
+TEST_CASE("mutated files of priority trees are refused or read, never worse") {
+  run("sampler",
+      {std::string("\0\0\xc0\x7f", 4), std::string("\0\0\x80\xbf", 4), std::string("\0\0\x80\x7f", 4)},
+      fuzz::exercise_sampler);
+}
+
+TEST_CASE("mutated grammars are refused or followed, never worse") {
+  run("grammar",
+      {"(", ")", "[^", "{2,3}", "|", "\\d", "::=", "root", "\"$ref\":\"#\"", "\"anyOf\":[", "\"type\":",
+       "\"integer\"", "\"maxItems\":3,", "\"pattern\":\"a*\",", "\"minimum\":-1,", "{\"regex\":\"a\"}"},
+      fuzz::exercise_grammar, 500);
+}
+
+TEST_CASE("grammars are followed in any vocabulary") {
+  run("vocabulary", {"\n", "\n\n", "\"", "{\"", "\":", "}", "\xc3\n\xa9", "\xff", "b", "cd\n"},
+      fuzz::exercise_vocabulary, 500);
 }

@@ -34,6 +34,12 @@ TEST_CASE("GGUF metadata of families with windows and experts") {
                     with(olmo, "olmo2.attention.sliding_window_pattern", std::vector<bool>{true}), true),
                 "ERR_MODEL_FORMAT", "sliding_window_pattern");
 
+  // A checkpoint has the configuration as a config.json.
+  for (const char* architecture : {"gemma3", "olmo2"}) {
+    const ModelConfig whole = ModelConfig::from_gguf(gguf(architecture), false);
+    CHECK(ModelConfig::from_json(whole.to_json("float32")) == whole);
+  }
+
   GgufMetadata experts = with(gguf("qwen3moe"), "qwen3moe.expert_count", uint64_t{4});
   CHECK_REFUSED(ModelConfig::from_gguf(experts, true), "ERR_MODEL_FORMAT", "expert_used_count");
   experts = with(experts, "qwen3moe.expert_used_count", uint64_t{2});

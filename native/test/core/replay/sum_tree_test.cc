@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,11 +16,14 @@
 #include <numeric>
 #include <string>
 
+#include "core/io/checksum.h"
 #include "core/random.h"
 #include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::Bytes;
 using nlac::test::code_of;
+using nlac::test::read_bytes;
 using nlac::test::Scratch;
 
 namespace {
@@ -444,6 +448,32 @@ TEST_CASE("a truncated or altered file is rejected") {
   CHECK(code_of([&] { load_tree(scratch / "absent"); }) == "ERR_IO");
   CHECK(code_of([&] { load_tree(scratch.path()); }) == "ERR_IO");
   CHECK(code_of([&] { tree.save(scratch / "no/such/directory"); }) == "ERR_IO");
+}
+
+TEST_CASE("a file with another priority than it says is rejected") {
+  const Scratch scratch;
+  const std::string path = scratch / "tree";
+  SumTree tree(TreeOptions{50, 0.1, 0, 1});
+  set_one(tree, 2, 1);
+  tree.save(path);
+  Bytes bytes = read_bytes(path);
+  // The padding of three priorities, with the right checksum.
+  for (const float padding : {-1.0f, std::numeric_limits<float>::quiet_NaN(), 2.0f, 0.0f}) {
+    std::memcpy(bytes.data() + bytes.size() - 12, &padding, 4);
+    Checksum checksum;
+    checksum.add(bytes.data(), bytes.size() - 8);
+    const uint64_t sum = checksum.value();
+    std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+    CHECK(code_of([&] { parse_tree(bytes.data(), bytes.size(), path); }) ==
+          (padding == 0 ? "none" : "ERR_CHECKPOINT"));
+  }
+}
+
+TEST_CASE("a FIFO is refused instead of waited for") {
+  const Scratch scratch;
+  const std::string path = scratch / "tree";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(code_of([&] { load_tree(path); }) == "ERR_IO");
 }
 
 TEST_CASE("the largest tree uses memory only for the parts in use") {

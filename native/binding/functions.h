@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -80,6 +81,17 @@ constexpr Member<Handle> property(const char* name, Body body) {
   return {name, kProperty, method(name, body).call};
 }
 
+// Handles are recognized by `Handle::tag`: instanceof is wrong about an object whose prototype was
+// set by hand, and would take the memory of one class for another's.
+template <typename Handle>
+void tag_handle(const Napi::CallbackInfo& info) {
+  info.This().As<Napi::Object>().TypeTag(&Handle::tag);
+}
+template <typename Handle>
+bool is_handle(Napi::Value value) {
+  return value.IsObject() && value.As<Napi::Object>().CheckTypeTag(&Handle::tag);
+}
+
 // Makes the class of `Handle`, an ObjectWrap whose `call(info)` is call_member(*this, info).
 // `members` must outlive the class.
 template <typename Handle>
@@ -95,9 +107,13 @@ Napi::Function define_class(Napi::Env env, const char* name, std::span<const Mem
   return Handle::DefineClass(env, name, properties);
 }
 
+// `handle` is not used unless it is one: Node checks `this` of methods, but not of properties.
 template <typename Handle>
 Napi::Value call_member(Handle& handle, const Napi::CallbackInfo& info) {
-  return static_cast<const Member<Handle>*>(info.Data())->call(handle, info);
+  const auto* member = static_cast<const Member<Handle>*>(info.Data());
+  if (member->arity == kProperty && !is_handle<Handle>(info.This()))
+    throw to_js(info.Env(), {"ERR_VALUE", std::string("`this` has no property ") + member->name});
+  return member->call(handle, info);
 }
 
 }  // namespace nlac::binding

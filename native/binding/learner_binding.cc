@@ -113,12 +113,14 @@ struct Core {
 
 class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
  public:
+  static constexpr napi_type_tag tag = {0xe3901b6fd8574ac2, 0x17a6c5029ef4b83d};
   static std::span<const Member<LearnerHandle>> members();
 
   explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
       throw Napi::TypeError::New(info.Env(),
                                  "A NativeLearner is made by loadLearner, createLearner or resumeLearner.");
+    tag_handle<LearnerHandle>(info);
     const auto* made = info[0].As<Napi::External<Made>>().Data();
     worker_ = made->worker;
     core_ = made->core;

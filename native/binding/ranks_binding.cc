@@ -21,11 +21,13 @@ struct Nothing {};
 
 class RanksHandle : public Napi::ObjectWrap<RanksHandle> {
  public:
+  static constexpr napi_type_tag tag = {0x8c15e7d2094fa36b, 0x6be38f50d17c2a94};
   static std::span<const Member<RanksHandle>> members();
 
   explicit RanksHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<RanksHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
       throw Napi::TypeError::New(info.Env(), "A NativeRanks is made by joinRanks.");
+    tag_handle<RanksHandle>(info);
     const auto* made = info[0].As<Napi::External<Made>>().Data();
     worker_ = made->worker;
     group_ = made->group;
@@ -121,9 +123,7 @@ constexpr Function functions[] = {
 }  // namespace
 
 std::shared_ptr<RankGroup> unwrap_ranks(Napi::Value value, const std::string& where) {
-  NLAC_REQUIRE(
-      value.IsObject() && value.As<Napi::Object>().InstanceOf(AddonData::of(value.Env()).ranks.Value()),
-      "ERR_VALUE", where, " must come from joinRanks");
+  NLAC_REQUIRE(is_handle<RanksHandle>(value), "ERR_VALUE", where, " must come from joinRanks");
   return RanksHandle::Unwrap(value.As<Napi::Object>())->group();
 }
 

@@ -45,11 +45,13 @@ Span<float> to_floats(Napi::Value value, const char* name) {
 
 class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
  public:
+  static constexpr napi_type_tag tag = {0x2a7d914e60c3b85f, 0xb4f1073ac98e5d62};
   static std::span<const Member<SamplerHandle>> members();
 
   explicit SamplerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<SamplerHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
       throw Napi::TypeError::New(info.Env(), "A NativeSampler is made by createSampler or loadSampler.");
+    tag_handle<SamplerHandle>(info);
     tree_ = std::move(*info[0].As<Napi::External<std::unique_ptr<PriorityTree>>>().Data());
     account(info.Env(), tree_->host_bytes());
   }

@@ -25,11 +25,13 @@ namespace {
 
 class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
  public:
+  static constexpr napi_type_tag tag = {0x5f0e3c1f7b6a4d21, 0x9d2c84b7e1a05f36};
   static std::span<const Member<TensorHandle>> members();
 
   explicit TensorHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<TensorHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
       throw Napi::TypeError::New(info.Env(), "A NativeTensor is made by tensorFrom or an operation.");
+    tag_handle<TensorHandle>(info);
     tensor_ = *info[0].As<Napi::External<at::Tensor>>().Data();
     account(info.Env(), static_cast<int64_t>(tensor_.nbytes()));
   }
@@ -41,9 +43,7 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
   }
 
   static at::Tensor unwrap(Napi::Value value, const std::string& where) {
-    NLAC_REQUIRE(
-        value.IsObject() && value.As<Napi::Object>().InstanceOf(AddonData::of(value.Env()).tensor.Value()),
-        "ERR_VALUE", where, " must be a tensor");
+    NLAC_REQUIRE(is_handle<TensorHandle>(value), "ERR_VALUE", where, " must be a tensor");
     const at::Tensor& tensor = Unwrap(value.As<Napi::Object>())->tensor_;
     NLAC_REQUIRE(tensor.defined(), "ERR_DISPOSED", where, " was disposed");
     return tensor;

@@ -1,6 +1,7 @@
-// Used by the fuzzers, and by the mutation test that runs without libFuzzer. Each exercise_… reads an
-// input; if it was accepted, it checks the reader's guarantees and uses the result. A refusal is an
-// nlac::Error; any other exception, a broken guarantee (abort) or a sanitizer's finding is a bug.
+// Used by the fuzzers, and by the mutation test that runs without libFuzzer. Each exercise_… reads
+// an input; if it was accepted, it checks the reader's guarantees and uses the result. A refusal is
+// an nlac::Error; any other exception, a broken guarantee (abort) or a sanitizer's finding is a
+// bug.
 #pragma once
 
 #include <algorithm>
@@ -209,8 +210,8 @@ inline void follow(std::shared_ptr<const Grammar> grammar, const std::vector<std
   }
 }
 
-// A grammar in a small vocabulary. The first byte chooses between a whole grammar as the binding takes
-// it, and the text of a regular expression, an EBNF, a schema or a literal.
+// A grammar in a small vocabulary. The first byte chooses between a whole grammar as the binding
+// takes it, and the text of a regular expression, an EBNF, a schema or a literal.
 inline void exercise_grammar(const uint8_t* data, size_t size) {
   static const std::vector<std::string> tokens = {"",   "a",  "b",    "ab", "0",  "1",    "-",    ".",
                                                   "\"", "\\", "{",    "}",  "[",  "]",    ":",    ": ",
@@ -226,8 +227,8 @@ inline void exercise_grammar(const uint8_t* data, size_t size) {
   accepted([&] { follow(compiler.compile(grammar).get(), tokens, 0, {data, size}); });
 }
 
-// Bytes of tokens: each of the input's lines is a token, after an empty one. Some may be equal, or not
-// UTF-8.
+// Bytes of tokens: each of the input's lines is a token, after an empty one. Some may be equal, or
+// not UTF-8.
 inline void exercise_vocabulary(const uint8_t* data, size_t size) {
   std::vector<std::string> tokens(1);
   for (size_t i = 0; i < size; ++i) {

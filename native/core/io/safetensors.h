@@ -28,8 +28,8 @@ void parse_safetensors(const uint8_t* data, size_t size, const std::string& path
 
 SafetensorsFile open_safetensors(const std::string& path);
 
-// Returns the tensors of each shard that the text of a model.safetensors.index.json names. Entry point
-// of the fuzzer. `path` is for messages only.
+// Returns the tensors of each shard that the text of a model.safetensors.index.json names. Entry
+// point of the fuzzer. `path` is for messages only.
 std::map<std::string, std::set<std::string>> parse_weight_index(std::string_view text,
                                                                 const std::string& path);
 

@@ -17,7 +17,8 @@ inline constexpr int64_t kMaxHeads = 8192;
 inline constexpr int64_t kMaxExperts = 8192;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-// Leaves no kinds of layers if each is a LayerKind{}, so that equal models have equal configurations.
+// Leaves no kinds of layers if each is a LayerKind{}, so that equal models have equal
+// configurations.
 void drop_plain_kinds(ModelConfig& config);
 
 // Checks a configuration. `where` opens the message.

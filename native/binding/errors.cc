@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <filesystem>
 #include <initializer_list>
 #include <new>
 #include <string_view>
@@ -41,6 +42,8 @@ Failure describe_current_exception() {
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     return {code_of(message), first_line(message)};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {"ERR_IO", error.what()};
   } catch (const std::bad_alloc&) {
     return {"ERR_OUT_OF_MEMORY", "The machine has not enough memory for this."};
   } catch (const std::exception& error) {

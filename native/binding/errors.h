@@ -18,6 +18,7 @@ struct Failure {
 //   nlac::Error                  its own code
 //   out of memory, host or device ERR_OUT_OF_MEMORY
 //   c10::Error of a device       ERR_DEVICE, the first line of the message
+//   std::filesystem_error        ERR_IO
 //   anything else                ERR_INTERNAL
 Failure describe_current_exception();
 

@@ -52,6 +52,12 @@ test("saving to a place that takes no directory fails with ERR_IO, and does not 
     }
   }));
 
+test("saving where an old file cannot be removed fails with ERR_IO", () =>
+  inDirectory(async (directory) => {
+    mkdirSync(join(directory, "learner.json/below"), { recursive: true });
+    expect(await codeOf(learner.save(directory))).toBe("ERR_IO");
+  }));
+
 test("a pipe in place of a file of a saved learner is refused, and does not hang", () =>
   inDirectory(async (directory) => {
     await learner.save(directory);

@@ -432,11 +432,11 @@ function describe(name, args) {
   return text;
 }
 
-/** What a call may not end with; undefined for an error with a code, or one of ours. */
+/** What a call may not end with; undefined for an error with a code, or one of an argument's getter. */
 function fault(error, counts) {
   const code = error?.code;
   if (error === own) return;
-  if (typeof code === "string" && code.startsWith("ERR_")) {
+  if (typeof code === "string" && code.startsWith("ERR_") && code !== "ERR_INTERNAL") {
     counts[code] = (counts[code] ?? 0) + 1;
     return;
   }

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -92,6 +91,20 @@ bool is_handle(Napi::Value value) {
   return value.IsObject() && value.As<Napi::Object>().CheckTypeTag(&Handle::tag);
 }
 
+// Reads a property of a handle. Node checks what `this` is for methods, but not for properties.
+template <typename Handle>
+napi_value read_property(napi_env env, napi_callback_info given) {
+  try {
+    const Napi::CallbackInfo info(env, given);
+    const Napi::Value self = info.This();
+    if (!is_handle<Handle>(self)) throw to_js(env, {"ERR_VALUE", "this object is no handle of its class"});
+    return Handle::Unwrap(self.As<Napi::Object>())->call(info);
+  } catch (const Napi::Error& error) {
+    error.ThrowAsJavaScriptException();
+    return nullptr;
+  }
+}
+
 // Makes the class of `Handle`, an ObjectWrap whose `call(info)` is call_member(*this, info).
 // `members` must outlive the class.
 template <typename Handle>
@@ -99,21 +112,24 @@ Napi::Function define_class(Napi::Env env, const char* name, std::span<const Mem
   std::vector<Napi::ClassPropertyDescriptor<Handle>> properties;
   for (const Member<Handle>& row : members) {
     void* const data = const_cast<Member<Handle>*>(&row);
-    properties.push_back(row.arity == kProperty
-                             ? Handle::template InstanceAccessor<&Handle::call>(row.name, napi_default, data)
-                             : Handle::template InstanceMethod<&Handle::call>(row.name, napi_default, data));
+    if (row.arity == kProperty) {
+      napi_property_descriptor property{};
+      property.utf8name = row.name;
+      property.getter = read_property<Handle>;
+      property.attributes = napi_default;
+      property.data = data;
+      properties.emplace_back(property);
+    } else {
+      properties.push_back(Handle::template InstanceMethod<&Handle::call>(row.name, napi_default, data));
+    }
     AddonData::of(env).signatures[name].emplace_back(row.name, row.arity);
   }
   return Handle::DefineClass(env, name, properties);
 }
 
-// `handle` is not used unless it is one: Node checks `this` of methods, but not of properties.
 template <typename Handle>
 Napi::Value call_member(Handle& handle, const Napi::CallbackInfo& info) {
-  const auto* member = static_cast<const Member<Handle>*>(info.Data());
-  if (member->arity == kProperty && !is_handle<Handle>(info.This()))
-    throw to_js(info.Env(), {"ERR_VALUE", std::string("`this` has no property ") + member->name});
-  return member->call(handle, info);
+  return static_cast<const Member<Handle>*>(info.Data())->call(handle, info);
 }
 
 }  // namespace nlac::binding

@@ -32,6 +32,7 @@ test("an object that inherits from a handle is none", () => {
   const tensor = makeTensor();
   const heir = Object.create(tensor) as NativeTensor;
   expect(() => addon.ema([heir], [tensor], [], 0.5, 0n, 0n)).toThrow(coded("ERR_VALUE"));
+  expect(() => heir.shape).toThrow(coded("ERR_VALUE"));
 });
 
 test("handles keep their properties", () => {

@@ -83,7 +83,7 @@ async function fuzz(name, corpora, seed) {
   const input = /Test unit written to (\S+)/.exec(output)?.[1];
   const lines = output
     .split("\n")
-    .filter((line) => /broken promise|ERROR:|SUMMARY:|runtime error/.test(line));
+    .filter((line) => /broken promise|terminate called|what\(\):|ERROR:|SUMMARY:|runtime error/.test(line));
   const repeat = input === undefined ? output.slice(-2000) : `Repeat: ${binary} ${input}`;
   return { ...done, problem: [...(lines.length > 0 ? lines : [`exit ${status}`]), repeat].join("\n") };
 }

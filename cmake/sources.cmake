@@ -72,6 +72,7 @@ set(nlac_model_sources
   native/core/model/embedding.cc
   native/core/model/export_adapter.cc
   native/core/model/export_weights.cc
+  native/core/model/experts_beside.cc
   native/core/model/experts_part.cc
   native/core/model/experts_routing.cc
   native/core/model/feed_forward.cc

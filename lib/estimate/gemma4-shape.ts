@@ -8,7 +8,10 @@ type Config = Readonly<Record<string, unknown>>;
 export function gemma4Layers(
   config: Config,
   whole: (key: string, otherwise?: number) => number,
-): Pick<ModelShape, "attention" | "intermediates" | "layerInputs" | "layerScalars" | "windows"> {
+): Pick<
+  ModelShape,
+  "attention" | "intermediates" | "layerInputs" | "layerScalars" | "windows" | "experts" | "norms"
+> {
   const layers = whole("num_hidden_layers");
   const isFull = layerTypes(config, layers);
   const headDim = whole("head_dim");
@@ -33,6 +36,13 @@ export function gemma4Layers(
     ),
     layerScalars: true,
     windows: isFull.filter((wide) => !wide).map(() => whole("sliding_window", 512)),
+    ...(config.enable_moe_block === true && {
+      norms: 7,
+      experts: {
+        ...{ layers, count: whole("num_experts"), perToken: whole("top_k_experts") },
+        ...{ intermediate: whole("moe_intermediate_size"), shared: 0, beside: true },
+      },
+    }),
     ...(size > 0 && { layerInputs: { size, vocabulary: whole("vocab_size_per_layer_input", 262_144) } }),
   };
 }

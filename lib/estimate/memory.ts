@@ -250,6 +250,7 @@ function layerBytes(shape: ModelShape, size: number) {
   // Layers with an MLP and layers with experts: the larger.
   const intermediate = widestMlp(shape);
   const mixture = expertBytes(shape, size);
+  const ofMlp = size * 2 * intermediate;
   const query = queryWidth(shape);
   const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
   const inputs = shape.layerInputs?.size ?? 0;
@@ -259,7 +260,8 @@ function layerBytes(shape: ModelShape, size: number) {
     size * 2 * hidden +
     // Of the layer's own inputs: the stream before, the gate beside them, what is projected.
     (inputs > 0 ? size * (2 * hidden + 4 * inputs) : 0) +
-    Math.max(size * 2 * intermediate, mixture.kept) +
+    // Experts beside an MLP: both, and their outputs before the norms.
+    (shape.experts?.beside ? ofMlp + mixture.kept + size * 2 * hidden : Math.max(ofMlp, mixture.kept)) +
     Math.max(attention, deltaBytes(shape, size));
   // The MLP's backward pass is the largest: activations, their gradients, and float32 operands.
   const backward = size * 3 * hidden + 4 * hidden + Math.max((4 * size + 8) * intermediate, mixture.backward);

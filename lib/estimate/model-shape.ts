@@ -23,7 +23,10 @@ export interface ModelShape {
   gatedAttention?: boolean;
   /** The layers with a gated delta net instead of attention (Qwen3.5). */
   delta?: DeltaShape;
-  /** The layers with a mixture of experts instead of the MLP (Qwen3-MoE, Qwen3.5-MoE, gpt-oss). */
+  /**
+   * The layers with a mixture of experts, instead of the MLP (Qwen3-MoE, Qwen3.5-MoE, gpt-oss) or
+   * beside it (Gemma 4).
+   */
   experts?: ExpertsShape;
   /** Each head has an attention sink (gpt-oss). */
   sinks?: boolean;
@@ -65,6 +68,8 @@ export interface ExpertsShape {
   shared: number;
   /** The router and the experts have biases; such experts cannot be adapted (gpt-oss). */
   biased?: boolean;
+  /** They are beside an MLP; the router has a norm, and each expert a number (Gemma 4). */
+  beside?: boolean;
 }
 
 /** Sizes of a gated delta net. */

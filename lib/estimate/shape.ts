@@ -402,9 +402,11 @@ export function parameterCount(shape: ModelShape): number {
     ((shape.norms ?? 2) + (layerInputs === undefined ? 0 : 1)) * hidden + (shape.layerScalars ? 1 : 0);
   const ofMlps = mlpWidths(shape).reduce((sum, width) => sum + 2 * width + hidden, 0);
   const ofExperts = experts?.biased === true ? experts.layers * experts.count * (1 + expertBiases(shape)) : 0;
+  const ofRouters = experts?.beside === true ? experts.layers * (hidden + experts.count) : 0;
   const vectors =
     ofAttention +
     ofExperts +
+    ofRouters +
     (delta?.layers ?? 0) * ofNet +
     layers * ofAll +
     (shape.mlpBias ? ofMlps : 0) +

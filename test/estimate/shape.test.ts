@@ -52,7 +52,7 @@ describe("a model's shape", () => {
     const shape = findShape(folder);
     expect(parameterCount(shape)).toBe(sum(stored.values()));
     const matrices = [...stored].filter(([name]) =>
-      /((_proj(_\w+)?|mlp\.(gate|router)|shared_expert_gate|per_layer_\w*(gate|projection))\.weight|experts\.\w+_proj)$/.test(
+      /((_proj(_\w+)?|mlp\.(gate|router)|router\.proj|shared_expert_gate|per_layer_\w*(gate|projection))\.weight|experts\.\w+_proj)$/.test(
         name,
       ),
     );
@@ -128,8 +128,29 @@ describe("a model's shape", () => {
     expect(findShape({ config: named })).toEqual(shape);
   });
 
+  test("counts the parameters of experts beside an MLP", () => {
+    // The sizes of Gemma 4's 26B-A4B, and the parameters of transformers' model of them.
+    const config = {
+      ...{ model_type: "gemma4_text", hidden_size: 2816, intermediate_size: 2112, num_hidden_layers: 30 },
+      ...{ num_attention_heads: 16, num_key_value_heads: 8, num_global_key_value_heads: 2, head_dim: 256 },
+      ...{ global_head_dim: 512, attention_k_eq_v: true, hidden_size_per_layer_input: 0 },
+      ...{ enable_moe_block: true, num_experts: 128, top_k_experts: 8, moe_intermediate_size: 704 },
+    };
+    const shape = findShape({ config });
+    expect(parameterCount(shape)).toBe(25_233_141_790);
+    expect(activeParameterCount(shape)).toBe(3_822_530_590);
+  });
+
   test("counts the adapters that a learner counts, of experts and of layers that differ", async () => {
-    for (const name of ["qwen3_moe", "qwen3_moe-step", "qwen3_5_moe", "gemma4", "gemma4-dense", "gpt_oss"]) {
+    for (const name of [
+      "qwen3_moe",
+      "qwen3_moe-step",
+      "qwen3_5_moe",
+      "gemma4",
+      "gemma4-dense",
+      "gpt_oss",
+      "gemma4-moe",
+    ]) {
       const directory = join(fixtures, "models", name);
       const shape = findShape(directory);
       const some = name.startsWith("g") ? (["k_proj", "v_proj"] as const) : undefined;

@@ -4,7 +4,7 @@
  */
 
 import { execFileSync } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
@@ -27,7 +27,17 @@ test.runIf(python)(
     const whole = names.filter((name) => !name.endsWith("-wrapped"));
     expect(whole).toEqual(
       expect.arrayContaining([
-        ...["gemma3", "gemma4", "gemma4-dense", "gpt_oss", "llama", "olmo3", "qwen3_5", "qwen3_5_moe"],
+        ...[
+          "gemma3",
+          "gemma4",
+          "gemma4-dense",
+          "gemma4-moe",
+          "gpt_oss",
+          "llama",
+          "olmo3",
+          "qwen3_5",
+          "qwen3_5_moe",
+        ],
         ...["qwen3_moe", "smollm3"],
       ]),
     );
@@ -64,6 +74,8 @@ test.runIf(withPeft)(
       ["gemma4", undefined],
       ["gemma4-dense", ["k_proj", "v_proj", "down_proj"]],
       ["gpt_oss", undefined],
+      ["gemma4-moe", undefined],
+      ["gemma4-moe", ["experts.up_proj", "experts.down_proj"]],
     ];
     await inDirectory(async (directory) => {
       const paths: string[] = [];
@@ -105,8 +117,20 @@ test("Gemma 4 has no Q heads, whose logits would be capped, and no classifier", 
   });
 });
 
+test("a new model's norms and scales are 1", async () => {
+  const config = JSON.parse(readFileSync(join(models, "gemma4-moe/config.json"), "utf8"));
+  await using learner = await Learner.create(config, { dtype: "float32" });
+  await inDirectory(async (directory) => {
+    await learner.exportHuggingFace(directory);
+    const tensors = [...readSafetensors(join(directory, "model.safetensors"))];
+    const ones = tensors.filter(([, { values }]) => values.every((value) => value === 1));
+    // Two layers: seven norms, those of queries and keys, two scales of the router, the layer's number.
+    expect(ones).toHaveLength(2 * (7 + 2 + 2 + 1) + 1);
+  });
+});
+
 test("completions of Gemma 4 and gpt-oss have the same bits alone, in company and when scored", async () => {
-  for (const name of ["gemma4", "gemma4-dense", "gpt_oss"]) {
+  for (const name of ["gemma4", "gemma4-dense", "gemma4-moe", "gpt_oss"]) {
     await using learner = await Learner.load(join(models, name), { dtype: "float32" });
     const prompts = [[5, 9, 11], [90], Array.from({ length: 30 }, (_, i) => (7 * i) % 97)];
     const requests = prompts.map((tokens, i) => ({ tokens, maxNewTokens: 25, seed: i }));

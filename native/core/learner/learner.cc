@@ -97,9 +97,9 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
     Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
     uint64_t stream = 0;
     for (const auto& [name, tensor] : weights.named_views(config)) {
-      if (name.ends_with("norm.weight")) {
+      if (name.find("norm") != std::string::npos) {
         tensor.fill_(config.norm_plus_one ? 0 : 1);
-      } else if (name.ends_with("layer_scalar")) {
+      } else if (name.ends_with("layer_scalar") || name.ends_with("scale")) {
         tensor.fill_(1);
       } else if (name.ends_with(".bias")) {
         tensor.zero_();

@@ -28,7 +28,7 @@ bool targeted(const std::string& parameter_name, const std::vector<std::string>&
   return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
     const size_t point = target.find('.');
     return point != std::string::npos && target.substr(point + 1) == projection &&
-           parameter_name.find("." + target.substr(0, point + 1)) != std::string::npos;
+           ("." + parameter_name).find("." + target.substr(0, point + 1)) != std::string::npos;
   });
 }
 

@@ -52,7 +52,8 @@ struct RopeConfig {
 // What one layer is made of. A new mixer or feed-forward part adds its name here, its weights to
 // LayerWeights, its activations to LayerTape, and its cases to layer.cc and parameters.cc.
 enum class Mixer { attention, delta };
-enum class FeedForward { gated, experts };
+// beside: experts beside a gated part (experts_beside.h).
+enum class FeedForward { gated, experts, beside };
 enum class Rotary { none, global, local };
 // Whose keys and values attention reads: its own, its own that later layers read too, or another's.
 enum class Keys { own, lent, borrowed };
@@ -101,7 +102,7 @@ struct ModelConfig {
   // their table.
   int64_t layer_input_size = 0, layer_input_vocab = 0;
   GatedDeltaShape delta;      // of layers with Mixer::delta
-  ExpertsShape experts;       // of layers with FeedForward::experts
+  ExpertsShape experts;       // of layers with FeedForward::experts or beside
   int64_t max_positions = 0;  // tokens
   RopeConfig rope;            // of layers with Rotary::global
   std::optional<RopeConfig> local_rope;

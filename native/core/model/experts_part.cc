@@ -78,9 +78,35 @@ at::Tensor activated_backward(const at::Tensor& grad, const at::Tensor& gate_up,
                          : gated_backward(grad, gate_up, config.activation);
 }
 
-// The router's logits, given its product.
-at::Tensor router_logits(const at::Tensor& product, const at::Tensor& bias) {
-  return bias.defined() ? product + bias : product;
+// What the router multiplies: x, or norm(stream) · router_scale.
+at::Tensor router_input(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                        const at::Tensor& stream) {
+  return weights.router_scale.defined() ? rms_norm(stream, weights.router_scale, config) : x;
+}
+
+// The product of a scaled router is divided by √hidden.
+double router_factor(const ExpertsWeights& weights) {
+  return weights.router_scale.defined() ? 1 / std::sqrt(static_cast<double>(weights.router.size(1))) : 1;
+}
+
+// The routing, given the router's product.
+Routing route_product(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& product) {
+  at::Tensor logits = product;
+  if (weights.router_scale.defined()) logits = logits * router_factor(weights);
+  if (weights.router_bias.defined()) logits = logits + weights.router_bias;
+  return route(logits, config.experts);
+}
+
+// expert_scale of the chosen experts, in the shape and type of the routing's weights.
+at::Tensor chosen_scale(const ExpertsWeights& weights, const Routing& routing) {
+  return weights.expert_scale.index_select(0, routing.chosen.flatten())
+      .view(routing.chosen.sizes())
+      .to(routing.weights.scalar_type());
+}
+
+// What the chosen experts' outputs are multiplied by, [tokens, k].
+at::Tensor output_weights(const ExpertsWeights& weights, const Routing& routing) {
+  return weights.expert_scale.defined() ? routing.weights * chosen_scale(weights, routing) : routing.weights;
 }
 
 // Products that are not rounded to bfloat16.
@@ -116,8 +142,8 @@ at::Tensor shared_backward(const ExpertsWeights& weights, const ModelConfig& con
 }  // namespace
 
 std::vector<at::Tensor*> ExpertsWeights::tensors() {
-  std::vector<at::Tensor*> all{&router, &router_bias, &gate_up,    &gate_up_bias,
-                               &down,   &down_bias,   &shared_gate};
+  std::vector<at::Tensor*> all{&router_scale, &router, &router_bias, &expert_scale, &gate_up,
+                               &gate_up_bias, &down,   &down_bias,   &shared_gate};
   for (at::Tensor* tensor : shared.tensors()) all.push_back(tensor);
   return all;
 }
@@ -141,11 +167,21 @@ std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeig
   }
   Parameter gate_up{&weights.gate_up, {count, 2 * n, hidden}, {}, &weights.gate_up_adapter},
       down{&weights.down, {count, hidden, n}, {}, &weights.down_adapter};
+  const std::string stacks = config.experts.prefix();
   for (int64_t e = 0; e < count; ++e) {
-    const std::string prefix = "mlp.experts." + std::to_string(e) + ".";
+    const std::string prefix = stacks + std::to_string(e) + ".";
     gate_up.rows.emplace_back(prefix + "gate_proj.weight", n);
     gate_up.rows.emplace_back(prefix + "up_proj.weight", n);
     down.rows.emplace_back(prefix + "down_proj.weight", hidden);
+  }
+  if (config.experts.scaled_router) {
+    gate_up.stack = stacks + "gate_up_proj";
+    down.stack = stacks + "down_proj";
+    return {{&weights.router_scale, {hidden}, {{"router.scale", hidden}}},
+            {&weights.router, {count, hidden}, {{"router.proj.weight", count}}},
+            {&weights.expert_scale, {count}, {{"router.per_expert_scale", count}}},
+            gate_up,
+            down};
   }
   std::vector<Parameter> all{{&weights.router, {count, hidden}, {{"mlp.gate.weight", count}}}, gate_up, down};
   const int64_t shared = config.experts.shared;
@@ -157,8 +193,10 @@ std::vector<Parameter> experts_parameters(const ModelConfig& config, ExpertsWeig
 }
 
 at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
-                           const at::Tensor& residual, ExpertsTape& tape, bool tape_only) {
-  tape.routing = route(router_logits(unrounded(x, weights.router), weights.router_bias), config.experts);
+                           const at::Tensor& stream, const at::Tensor& residual, ExpertsTape& tape,
+                           bool tape_only) {
+  tape.routing =
+      route_product(weights, config, unrounded(router_input(weights, config, x, stream), weights.router));
   tape.groups = group_by_expert(tape.routing.chosen, config.experts.count);
   tape.gate_up = grouped_forward(x.index_select(0, tape.groups.tokens), weights.gate_up, weights.gate_up_bias,
                                  weights.gate_up_adapter, tape.groups);
@@ -166,21 +204,21 @@ at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& con
   if (!tape_only) {
     const at::Tensor out = grouped_forward(activated(tape.gate_up, config), weights.down, weights.down_bias,
                                            weights.down_adapter, tape.groups);
-    sum = combine(out, tape.groups, tape.routing.weights, residual);
+    sum = combine(out, tape.groups, output_weights(weights, tape.routing), residual);
   }
   if (config.experts.shared > 0) add_shared(weights, config, x, tape, tape_only, sum);
   return sum;
 }
 
 at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& config, const PackedPass& pass,
-                            const at::Tensor& x, const ExpertsTape& tape, const at::Tensor& grad,
-                            ExpertsWeights& into) {
+                            const at::Tensor& x, const at::Tensor& stream, const ExpertsTape& tape,
+                            const at::Tensor& grad, ExpertsWeights& into, at::Tensor& at_stream) {
   const GroupedRows& groups = tape.groups;
   const at::Tensor inner = activated(tape.gate_up, config);
   const at::ScalarType type = x.scalar_type(), real = tape.routing.weights.scalar_type();
   // A row's output is w · (down(inner) + bias). `at_inner` is the gradient at inner without w.
   at::Tensor w = at::empty({groups.tokens.size(0)}, tape.routing.weights.options());
-  w.index_copy_(0, groups.rows.flatten(), tape.routing.weights.flatten());
+  w.index_copy_(0, groups.rows.flatten(), output_weights(weights, tape.routing).flatten());
   w = w.unsqueeze(1);
   const at::Tensor at_out = grad.index_select(0, groups.tokens);
   const at::Tensor at_inner =
@@ -193,14 +231,24 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
       at_rows_w.narrow(0, first, rows).add_(at.mv(weights.down_bias[e].to(real)));
       if (into.down_bias.defined()) into.down_bias[e].add_((at * w.narrow(0, first, rows)).sum(0));
     });
-  const at::Tensor at_w = at_rows_w.index_select(0, groups.rows.flatten());
+  at::Tensor at_w = at_rows_w.index_select(0, groups.rows.flatten()).view(tape.routing.weights.sizes());
+  if (weights.expert_scale.defined()) {
+    if (into.expert_scale.defined())
+      into.expert_scale.index_add_(0, tape.routing.chosen.flatten(), (at_w * tape.routing.weights).flatten());
+    at_w = at_w * chosen_scale(weights, tape.routing);
+  }
   const at::Tensor at_gate_up = activated_backward((at_inner * w).to(type), tape.gate_up, config);
   const at::Tensor at_rows =
       grouped_backward(at_gate_up, x.index_select(0, groups.tokens), weights.gate_up, weights.gate_up_adapter,
                        groups, into.gate_up, into.gate_up_bias, into.gate_up_adapter);
-  const at::Tensor at_logits = route_backward(at_w.view(tape.routing.weights.sizes()), tape.routing,
-                                              config.experts, pass.at_probabilities);
-  at::Tensor at_x = linear_backward(at_logits.to(type), x, weights.router, into.router, into.router_bias);
+  const at::Tensor at_logits =
+      route_backward(at_w, tape.routing, config.experts, pass.at_probabilities).mul_(router_factor(weights));
+  at::Tensor at_x = linear_backward(at_logits.to(type), router_input(weights, config, x, stream),
+                                    weights.router, into.router, into.router_bias);
+  if (weights.router_scale.defined()) {
+    at_stream = rms_norm_backward(at_x, stream, weights.router_scale, config, into.router_scale, {});
+    at_x.zero_();
+  }
   if (config.experts.shared > 0) at_x.add_(shared_backward(weights, config, x, tape, grad, into));
   return combine(at_rows, groups, {}, at_x);
 }
@@ -223,10 +271,11 @@ double RouterLoad::loss() const {
 }
 
 void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, InferencePass& pass,
-                   const at::Tensor& x, const at::Tensor& sum) {
+                   const at::Tensor& x, const at::Tensor& stream, const at::Tensor& sum) {
   // Rounding to int8 would change which experts are chosen.
   const PackedMatrix& router = pass.matrices.of(weights.router, 0, /*exact=*/true);
-  const Routing routing = route(router_logits(unrounded(x, router), weights.router_bias), config.experts);
+  const Routing routing =
+      route_product(weights, config, unrounded(router_input(weights, config, x, stream), router));
   const GroupedRows groups = group_by_expert(routing.chosen, config.experts.count);
   const at::Tensor rows = x.index_select(0, groups.tokens);
   const at::Tensor out = at::zeros({rows.size(0), sum.size(1)}, sum.options());
@@ -238,7 +287,7 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
         .add(activated(gate_up, config), of_expert(weights.down_bias, e), out.narrow(0, first, count),
              weights.down_adapter.of(e));
   });
-  sum.copy_(combine(out, groups, routing.weights, sum));
+  sum.copy_(combine(out, groups, output_weights(weights, routing), sum));
   if (config.experts.shared == 0) return;
   const at::Tensor of_shared = at::zeros(sum.sizes(), sum.options());
   feed_forward_infer(weights.shared, config, pass, x, of_shared);

@@ -23,6 +23,9 @@ struct ExpertsWeights {
   // [experts], [experts, 2 * intermediate] and [experts, hidden]; undefined: none
   at::Tensor router_bias, gate_up_bias, down_bias;
   Adapter gate_up_adapter, down_adapter;  // of each expert
+  // With ExpertsShape::scaled_router: the weight of the router's norm [hidden], and the number of each
+  // expert [experts]. Else undefined.
+  at::Tensor router_scale, expert_scale;
   // Undefined without a shared expert.
   at::Tensor shared_gate;  // [1, hidden]
   FeedForwardWeights shared;
@@ -44,15 +47,18 @@ struct ExpertsTape {
   FeedForwardTape shared;
 };
 
-// As those of feed_forward.h. The router's logits are not rounded to bfloat16.
+// As those of feed_forward.h. The router's logits are not rounded to bfloat16. Only a scaled router reads
+// `stream` [tokens, hidden], the layer's stream before the norm; others read x.
 at::Tensor experts_forward(const ExpertsWeights& weights, const ModelConfig& config, const at::Tensor& x,
-                           const at::Tensor& residual, ExpertsTape& tape, bool tape_only);
-// The gradient at the chosen experts' probabilities reaches the router; the choice itself has none.
+                           const at::Tensor& stream, const at::Tensor& residual, ExpertsTape& tape,
+                           bool tape_only);
+// The gradient at the chosen experts' probabilities reaches the router; the choice itself has none. A
+// scaled router sets `at_stream` to the gradient at `stream`.
 at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& config, const PackedPass& pass,
-                            const at::Tensor& x, const ExpertsTape& tape, const at::Tensor& grad,
-                            ExpertsWeights& into);
+                            const at::Tensor& x, const at::Tensor& stream, const ExpertsTape& tape,
+                            const at::Tensor& grad, ExpertsWeights& into, at::Tensor& at_stream);
 void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, InferencePass& pass,
-                   const at::Tensor& x, const at::Tensor& sum);
+                   const at::Tensor& x, const at::Tensor& stream, const at::Tensor& sum);
 
 // What the load-balance loss of transformers needs of the routers of all layers and tokens. With
 // f_e the choices of expert e per router's row and P_e its mean probability, the loss is experts ·

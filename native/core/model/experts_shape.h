@@ -16,8 +16,13 @@ struct ExpertsShape {
   // gpt-oss: the rows of gate and up alternate, everything has biases, and the activation is
   // clamped_gate of elementwise.h. 0: not so.
   double limit = 0, alpha = 0;
+  // Gemma 4: the router reads the layer's stream with a norm of its own, and a number multiplies each
+  // expert's output.
+  bool scaled_router = false;
 
   bool clamped() const { return limit > 0; }
+  // Opens the names of the experts' parameters.
+  const char* prefix() const { return scaled_router ? "experts." : "mlp.experts."; }
 
   bool operator==(const ExpertsShape&) const = default;
 };

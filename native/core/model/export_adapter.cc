@@ -14,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* of_experts = "mlp.experts.";
 constexpr const char* of_shared = "mlp.shared_expert.";
 constexpr const char* of_dense = "mlp.";
 
@@ -80,7 +79,8 @@ NamedTensors stacks(const ModelConfig& config, const Weights& adapters) {
   NamedTensors tensors;
   for (size_t i = 0; i < adapters.layers.size(); ++i) {
     const ExpertsWeights& experts = adapters.layers[i].experts;
-    const std::string module = "base_model.model.model.layers." + std::to_string(i) + ".mlp.experts.";
+    const std::string module =
+        "base_model.model.model.layers." + std::to_string(i) + "." + config.experts.prefix();
     const auto add = [&](const Adapter& adapter, int64_t out, const std::string& wrapper) {
       if (!adapter.a.defined()) return;
       tensors.emplace_back(module + wrapper + "lora_A.weight", stacked_a(adapter));
@@ -109,12 +109,11 @@ void add_targets(const ModelConfig& config, const AdapterOptions& options, const
     // must be parameters: for Qwen3-MoE, peft takes any module of such a name for an expert's.
     for (const std::string& name : places.dense) parameters.push_back(of_dense + name + ".weight");
     for (const std::string& name : places.shared) modules.push_back(of_shared + name);
-    const std::string gate_up = std::string(of_experts) + "gate_up_proj";
+    const std::string of_experts = config.experts.prefix(), gate_up = of_experts + "gate_up_proj";
     int64_t parts = 0;
     for (const std::string& name : places.experts) parts += name == "down_proj" ? 0 : 1;
     if (parts > 0) parameters.push_back(gate_up);
-    if (static_cast<size_t>(parts) < places.experts.size())
-      parameters.push_back(std::string(of_experts) + "down_proj");
+    if (static_cast<size_t>(parts) < places.experts.size()) parameters.push_back(of_experts + "down_proj");
     if (parts > 1) {
       json["rank_pattern"] = {{gate_up, parts * options.rank}};
       json["alpha_pattern"] = {{gate_up, static_cast<double>(parts) * options.alpha}};

@@ -29,7 +29,8 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
   NLAC_REQUIRE(!error, "ERR_IO", directory, ": cannot be made: ", error.message());
 
   const std::filesystem::path root(directory);
-  write_tensors(root / "model.safetensors", weights.without_heads().named_views(config), dtype);
+  write_tensors(root / "model.safetensors", weights.without_heads().named_views(config, /*stacks=*/true),
+                dtype);
 
   nlohmann::ordered_json generation = nlohmann::ordered_json::object();
   if (config.bos_token_id >= 0) generation["bos_token_id"] = config.bos_token_id;

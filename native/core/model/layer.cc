@@ -57,6 +57,7 @@ std::vector<at::Tensor*> LayerWeights::tensors() {
   append(all, std::vector{&mixer_norms.after, &feed_forward_norms.before});
   append(all, feed_forward.tensors());
   append(all, experts.tensors());
+  append(all, beside.tensors());
   all.push_back(&feed_forward_norms.after);
   append(all, inputs.tensors());
   all.push_back(&scalar);
@@ -102,13 +103,10 @@ std::vector<Parameter> layer_parameters(const ModelConfig& config, int64_t layer
   }
   add_norm(weights.mixer_norms.after, names.after_mixer);
   add_norm(weights.feed_forward_norms.before, names.before_feed_forward);
-  switch (kind.feed_forward) {
-    case FeedForward::gated:
-      append(all,
-             feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_of(kind)));
-      break;
-    case FeedForward::experts: append(all, experts_parameters(config, weights.experts)); break;
-  }
+  if (kind.feed_forward != FeedForward::experts)
+    append(all, feed_forward_parameters(config, weights.feed_forward, "mlp.", config.intermediate_of(kind)));
+  if (kind.feed_forward != FeedForward::gated) append(all, experts_parameters(config, weights.experts));
+  if (kind.feed_forward == FeedForward::beside) append(all, beside_parameters(config, weights.beside));
   add_norm(weights.feed_forward_norms.after, names.after_feed_forward);
   if (config.layer_input_size > 0) append(all, layer_input_parameters(config, weights.inputs));
   if (config.layer_scalars) all.push_back({&weights.scalar, {1}, {{"layer_scalar", 1}}});
@@ -131,8 +129,11 @@ at::Tensor layer_forward(const LayerWeights& layer, const ModelConfig& config, i
       [&](const at::Tensor& x, const at::Tensor& residual) {
         const bool last = tape_only && !layer.feed_forward_norms.after.defined() && !has_inputs;
         if (kind.feed_forward == FeedForward::experts)
-          return experts_forward(layer.experts, config, x, residual, tape.experts, last);
-        return feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward, last);
+          return experts_forward(layer.experts, config, x, {}, residual, tape.experts, last);
+        const at::Tensor out = feed_forward(layer.feed_forward, config, x, residual, tape.feed_forward, last);
+        if (kind.feed_forward == FeedForward::gated) return out;
+        return beside_forward(layer.beside, layer.experts, config, tape.middle, out, tape.beside,
+                              tape.experts);
       });
   if (has_inputs)
     output =
@@ -151,14 +152,22 @@ at::Tensor layer_backward(const LayerWeights& layer, const ModelConfig& config, 
     if (pass.at_layer_inputs.defined()) at_inputs = pass.at_layer_inputs.select(1, index);
     at_fed = layer_input_backward(layer.inputs, config, tape.inputs, at_fed, at_inputs, into.inputs);
   }
-  const at::Tensor at_middle = branch_backward(
+  at::Tensor at_stream;  // of the experts beside
+  at::Tensor at_middle = branch_backward(
       layer.feed_forward_norms, config, tape.middle, tape.fed, at_fed, into.feed_forward_norms,
       [&](const at::Tensor& x, const at::Tensor& at_output) {
         if (kind.feed_forward == FeedForward::experts)
-          return experts_backward(layer.experts, config, pass, x, tape.experts, at_output, into.experts);
-        return feed_forward_backward(layer.feed_forward, config, x, tape.feed_forward, at_output,
+          return experts_backward(layer.experts, config, pass, x, {}, tape.experts, at_output, into.experts,
+                                  at_stream);
+        const at::Tensor at_fed =
+            kind.feed_forward == FeedForward::gated
+                ? at_output
+                : beside_backward(layer.beside, layer.experts, config, pass, tape.middle, tape.beside,
+                                  tape.experts, at_output, into.beside, into.experts, at_stream);
+        return feed_forward_backward(layer.feed_forward, config, x, tape.feed_forward, at_fed,
                                      into.feed_forward);
       });
+  if (at_stream.defined()) at_middle = at_middle + at_stream;
   return branch_backward(layer.mixer_norms, config, tape.input, tape.mixed, at_middle, into.mixer_norms,
                          [&](const at::Tensor& x, const at::Tensor& at_output) {
                            if (kind.mixer == Mixer::delta)
@@ -179,8 +188,10 @@ void layer_infer(const LayerWeights& layer, const ModelConfig& config, int64_t i
   branch_infer(layer.feed_forward_norms, config, x, pass.type,
                [&](const at::Tensor& inner, const at::Tensor& sum) {
                  if (kind.feed_forward == FeedForward::experts)
-                   return experts_infer(layer.experts, config, pass, inner, sum);
+                   return experts_infer(layer.experts, config, pass, inner, {}, sum);
                  feed_forward_infer(layer.feed_forward, config, pass, inner, sum);
+                 if (kind.feed_forward == FeedForward::beside)
+                   beside_infer(layer.beside, layer.experts, config, pass, x, sum);
                });
   if (config.layer_input_size > 0) layer_input_infer(layer.inputs, config, pass, index, x);
   if (layer.scalar.defined()) at::Tensor(x).mul_(layer.scalar);

@@ -11,6 +11,7 @@
 #include "core/model/attention_part.h"
 #include "core/model/config.h"
 #include "core/model/delta_part.h"
+#include "core/model/experts_beside.h"
 #include "core/model/experts_part.h"
 #include "core/model/feed_forward.h"
 #include "core/model/layer_inputs.h"
@@ -29,8 +30,9 @@ struct LayerWeights {
   AttentionWeights attention;  // Mixer::attention
   DeltaWeights delta;          // Mixer::delta
   BranchNorms feed_forward_norms;
-  FeedForwardWeights feed_forward;  // FeedForward::gated
-  ExpertsWeights experts;           // FeedForward::experts
+  FeedForwardWeights feed_forward;  // FeedForward::gated or beside
+  ExpertsWeights experts;           // FeedForward::experts or beside
+  BesideNorms beside;               // FeedForward::beside
   LayerInputWeights inputs;         // with config.layer_input_size
   // [1], with config.layer_scalars. It is not trained: its gradient stays 0, and with it the optimizer's
   // updates.
@@ -57,6 +59,7 @@ struct LayerTape {
   at::Tensor middle;  // [tokens, hidden], the residual stream between the branches
   FeedForwardTape feed_forward;
   ExpertsTape experts;
+  BesideTape beside;
   at::Tensor fed;  // [tokens, hidden], the feed-forward part's output; defined if a norm follows
   LayerInputTape inputs;
 };

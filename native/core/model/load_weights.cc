@@ -212,14 +212,14 @@ void split_stack(const TensorEntry& entry, const Source& source, int64_t count, 
                      bytes});
 }
 
-// Splits stacks of experts' matrices, mlp.experts.gate_up_proj [experts, 2 n, hidden] and
-// .down_proj [experts, hidden, n], which transformers 5 can write. The entries live in `split`.
+// Splits stacks of experts' matrices, experts.gate_up_proj [experts, 2 n, hidden] and .down_proj
+// [experts, hidden, n], which transformers 5 can write. The entries live in `split`.
 void split_experts(const std::vector<SafetensorsFile>& files, const Source& source, int64_t count,
                    std::list<TensorEntry>& split) {
   for (const SafetensorsFile& file : files)
     for (const TensorEntry& entry : file.tensors) {
-      const bool gate_up = entry.name.ends_with(".mlp.experts.gate_up_proj");
-      if (!gate_up && !entry.name.ends_with(".mlp.experts.down_proj")) continue;
+      const bool gate_up = entry.name.ends_with(".experts.gate_up_proj");
+      if (!gate_up && !entry.name.ends_with(".experts.down_proj")) continue;
       const std::string prefix = entry.name.substr(0, entry.name.rfind('.') + 1);
       split_stack(
           entry, source, count, gate_up ? 2 : 1,
@@ -352,7 +352,7 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   for (const TensorEntry& tensor : experts) source.add(tensor);
   if (!experts.empty())
     source.drop_if([](std::string_view name) {
-      return name.ends_with(".mlp.experts.gate_up_proj") || name.ends_with(".mlp.experts.down_proj");
+      return name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj");
     });
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   const Nesting nesting = nesting_of(source);

@@ -23,6 +23,7 @@ struct Parameter {
   std::vector<std::pair<std::string, int64_t>> rows;
   Adapter* adapter = nullptr;  // of a matrix or stack that can be adapted
   bool transposed = false;     // files have each matrix of a stack with its columns first
+  std::string stack = {};      // an export has the whole tensor under this name, not `rows`
 };
 
 // The part of `whole` [shape] that `parameter.rows[i]` names, as a view. `begin` is its first row.

@@ -140,7 +140,7 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers, cons
   return views;
 }
 
-static NamedTensors named_model(const Weights& weights, const ModelConfig& config) {
+static NamedTensors named_model(const Weights& weights, const ModelConfig& config, bool stacks) {
   NamedTensors views{{"model.embed_tokens.weight", weights.embedding}};
   LayerInputTables tables = weights.layer_inputs;
   if (config.layer_input_size > 0)
@@ -150,6 +150,10 @@ static NamedTensors named_model(const Weights& weights, const ModelConfig& confi
     LayerWeights layer = weights.layers[i];
     for (const Parameter& parameter : layer_parameters(config, static_cast<int64_t>(i), layer)) {
       if (!parameter.tensor->defined()) continue;
+      if (stacks && !parameter.stack.empty()) {
+        views.emplace_back(layer_prefix(i) + parameter.stack, *parameter.tensor);
+        continue;
+      }
       int64_t begin = 0;
       for (size_t r = 0; r < parameter.rows.size(); ++r) {
         const auto& [name, rows] = parameter.rows[r];
@@ -163,8 +167,8 @@ static NamedTensors named_model(const Weights& weights, const ModelConfig& confi
   return views;
 }
 
-NamedTensors Weights::named_views(const ModelConfig& config) const {
-  NamedTensors views = adapted() ? named_adapters(layers, config) : named_model(*this, config);
+NamedTensors Weights::named_views(const ModelConfig& config, bool stacks) const {
+  NamedTensors views = adapted() ? named_adapters(layers, config) : named_model(*this, config, stacks);
   if (value.defined()) views.insert(views.end(), {{value_name, value}, {value_bias_name, value_bias}});
   for (size_t i = 0; i < q.size() && heads() == Heads::q; ++i) {
     const std::string prefix = std::string(q_prefix) + std::to_string(i);

@@ -54,7 +54,8 @@ struct Weights {
   // The same tensors as views, one per projection, with their Hugging Face names (peft's for
   // adapters). A tied head is omitted. The value head is value_head.weight and value_head.bias, Q
   // heads are q_heads.I.advantage and q_heads.I.value.
-  NamedTensors named_views(const ModelConfig& config) const;
+  // `stacks`: as an export has them, some families' experts as whole stacks.
+  NamedTensors named_views(const ModelConfig& config, bool stacks = false) const;
 
   Heads heads() const {
     return value.defined() ? Heads::value : q[0].advantage.defined() ? Heads::q : Heads::none;

@@ -1,8 +1,9 @@
-// The text model of Gemma 4 (Gemma4ForCausalLM), without its mixture of experts: Gemma 3's norms and
+// The text model of Gemma 4 (Gemma4ForCausalLM), with or without its mixture of experts: Gemma 3's norms and
 // GeGLU, but weights that are not 1 + weight; values that are normalised too; layers of full attention
 // with wider heads, values from the keys' projection and rotary positions on a part of each head; a number
 // that multiplies each layer's output; capped logits. In the small models later layers borrow the keys
-// and values of earlier ones, and each layer has inputs of its own.
+// and values of earlier ones, and each layer has inputs of its own. In the mixture each layer has experts
+// beside its gated part.
 #include <cmath>
 
 #include "core/error.h"
@@ -77,12 +78,20 @@ static void read_shared_keys(const Section& json, ModelConfig& config) {
   }
 }
 
+static void read_mixture(const Section& json, ModelConfig& config) {
+  if (!json.boolean("enable_moe_block", false)) return;
+  ExpertsShape& experts = config.experts;
+  experts.count = json.required_integer("num_experts", 1, kMaxExperts);
+  experts.per_token = json.required_integer("top_k_experts", 1, experts.count);
+  experts.intermediate = json.required_integer("moe_intermediate_size", 1, kMaxWidth);
+  experts.normalised = experts.scaled_router = true;
+  for (LayerKind& kind : config.layer_kinds) kind.feed_forward = FeedForward::beside;
+}
+
 static void read(const Section& json, ModelConfig& config) {
   config.qk_norm = config.value_norm = config.layer_scalars = true;
   config.attention_scalar = 1;
   config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
-  NLAC_REQUIRE(!json.boolean("enable_moe_block", false), format_error, json.where("enable_moe_block"),
-               " is true: Gemma 4's mixture of experts is not supported");
   // "vision" is about the tokens of images, which nlac does not read.
   const auto bidirectional = json.text("use_bidirectional_attention");
   NLAC_REQUIRE(!bidirectional || *bidirectional == "vision", format_error,
@@ -108,6 +117,7 @@ static void read(const Section& json, ModelConfig& config) {
   }
   if (full.head_dim != config.head_dim) config.rope.dimensions = full.head_dim;
   read_shared_keys(json, config);
+  read_mixture(json, config);
   config.layer_input_size = json.integer("hidden_size_per_layer_input", 0, kMaxWidth).value_or(256);
   if (config.layer_input_size > 0)
     config.layer_input_vocab = json.integer("vocab_size_per_layer_input", 1, kMaxVocab).value_or(262144);
@@ -131,7 +141,12 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["use_double_wide_mlp"] = last.intermediate > 0;
   json["hidden_size_per_layer_input"] = config.layer_input_size;
   if (config.layer_input_size > 0) json["vocab_size_per_layer_input"] = config.layer_input_vocab;
-  json["enable_moe_block"] = false;
+  const ExpertsShape& experts = config.experts;
+  json["enable_moe_block"] = experts.count > 0;
+  if (experts.count == 0) return;
+  json["num_experts"] = experts.count;
+  json["top_k_experts"] = experts.per_token;
+  json["moe_intermediate_size"] = experts.intermediate;
 }
 
 const FamilyEntry gemma4_family = {

@@ -25,7 +25,7 @@ namespace {
 const std::string models[] = {"llama",     "llama-llama3-bias", "qwen2",   "qwen3-yarn", "gemma3",
                               "gemma4",    "gemma4-dense",      "olmo3",   "smollm3",    "ministral3",
                               "qwen3_moe", "qwen3_moe-step",    "mistral", "qwen3_5",    "qwen3_5_moe",
-                              "gpt_oss"};
+                              "gpt_oss",   "gemma4-moe"};
 
 nlohmann::json read_json(const std::string& path) {
   const Bytes bytes = read_bytes(path);
@@ -38,6 +38,7 @@ std::vector<std::string> targets_of(const std::string& name, const nlohmann::jso
     return {"q_proj",          "k_proj",           "v_proj", "o_proj", "experts.gate_proj",
             "experts.up_proj", "experts.down_proj"};
   if (name == "qwen3_moe-step") return {"o_proj", "gate_proj", "experts.up_proj"};
+  if (name == "gemma4-moe") return {"q_proj", "k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
   const auto named = peft.at("target_modules").get<std::set<std::string>>();
   std::vector<std::string> targets;
   for (const std::string& name : projection_names())
@@ -339,6 +340,7 @@ TEST_CASE("an exported adapter equals peft's") {
       expected["target_modules"] = {"o_proj"};
       expected["target_parameters"] = {"mlp.gate_proj.weight", "mlp.experts.gate_up_proj"};
     }
+    if (name == "gemma4-moe") expected["target_modules"] = {"q_proj", "k_proj", "o_proj"};
     if (name == "qwen3_5_moe")
       expected["target_modules"] = {"q_proj",
                                     "k_proj",
@@ -353,7 +355,8 @@ TEST_CASE("an exported adapter equals peft's") {
       CAPTURE(key);
       CHECK((value == expected.at(key)));
     }
-    CHECK(written.contains("target_parameters") == (name == "qwen3_moe-step" || name == "qwen3_5_moe"));
+    CHECK(written.contains("target_parameters") ==
+          (name == "qwen3_moe-step" || name == "qwen3_5_moe" || name == "gemma4-moe"));
     CHECK(written.contains("rank_pattern") == written.contains("target_parameters"));
   }
 }

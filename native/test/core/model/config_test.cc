@@ -325,7 +325,7 @@ namespace {
 
 constexpr const char* newer_families[] = {"smollm3",        "mistral", "ministral3",   "olmo3",
                                           "gemma3",         "gemma4",  "gemma4-dense", "qwen3_moe",
-                                          "qwen3_moe-step", "gpt_oss"};
+                                          "qwen3_moe-step", "gpt_oss", "gemma4-moe"};
 
 }  // namespace
 

@@ -27,7 +27,8 @@ const std::string models[] = {"llama",          "llama-llama3-bias",
                               "ministral3",     "olmo3",
                               "gemma3",         "gemma4",
                               "gemma4-dense",   "qwen3_moe",
-                              "qwen3_moe-step", "gpt_oss"};
+                              "qwen3_moe-step", "gpt_oss",
+                              "gemma4-moe"};
 
 struct Case : Example {
   Case(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "models") {}

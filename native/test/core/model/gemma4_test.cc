@@ -96,7 +96,10 @@ TEST_CASE("settings of Gemma 4 that are not supported are rejected by name") {
     Json change;
     std::string part;
   } cases[] = {
-      {{{"enable_moe_block", true}}, "enable_moe_block"},
+      {{{"enable_moe_block", true}}, "num_experts"},
+      {{{"enable_moe_block", true}, {"num_experts", 4}}, "top_k_experts"},
+      {{{"enable_moe_block", true}, {"num_experts", 4}, {"top_k_experts", 5}}, "top_k_experts"},
+      {{{"enable_moe_block", true}, {"num_experts", 4}, {"top_k_experts", 2}}, "moe_intermediate_size"},
       {{{"use_bidirectional_attention", "all"}}, "use_bidirectional_attention"},
       {{{"final_logit_softcapping", 0}}, "final_logit_softcapping"},
       {{{"num_kv_shared_layers", 5}}, "num_kv_shared_layers"},
@@ -119,6 +122,39 @@ TEST_CASE("settings of Gemma 4 that are not supported are rejected by name") {
     CHECK_REFUSED(read(with(saved("gemma4"), test.change)), "ERR_MODEL_FORMAT", test.part);
   }
   CHECK(read(with(saved("gemma4"), {{"use_bidirectional_attention", "vision"}})) == read(saved("gemma4")));
+}
+
+TEST_CASE("the mixture of Gemma 4 has experts beside the MLP of every layer, saved as stacks") {
+  const Example example("gemma4-moe", at::kFloat, "models");
+  const ModelConfig& config = example.model.config;
+  CHECK(config.experts ==
+        ExpertsShape{
+            .count = 5, .per_token = 2, .intermediate = 16, .normalised = true, .scaled_router = true});
+  CHECK(config.kind(0) ==
+        LayerKind{.feed_forward = FeedForward::beside, .rotary = Rotary::local, .window = 11});
+  CHECK(config.kind(1) ==
+        LayerKind{
+            .feed_forward = FeedForward::beside, .head_dim = 24, .kv_heads = 1, .values_from_keys = true});
+  const Scratch scratch;
+  export_huggingface(scratch / "out", config, example.model.weights, at::kFloat);
+  check_exported_tensors("gemma4-moe", scratch / "out");
+
+  // Nested as in the published files of text and images.
+  const SafetensorsFile file = open_safetensors(fixture("models/gemma4-moe/model.safetensors"));
+  std::vector<TensorEntry> tensors = file.tensors;
+  for (TensorEntry& tensor : tensors) tensor.name = "model.language_model." + tensor.name.substr(6);
+  write_safetensors(scratch / "model.safetensors", tensors, {});
+  Json text = saved("gemma4-moe");
+  text.erase("architectures");
+  write_text(scratch / "config.json", Json({{"architectures", {"Gemma4ForConditionalGeneration"}},
+                                            {"model_type", "gemma4"},
+                                            {"text_config", text}})
+                                          .dump());
+  const LoadedModel nested = load_model(scratch.path(), at::kFloat, at::kCPU);
+  CHECK(nested.config == config);
+  const auto expected = example.model.weights.list(), found = nested.weights.list();
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) CHECK(at::equal(found[i], expected[i]));
 }
 
 TEST_CASE("projections that borrowed keys make useless are skipped, as are the towers") {

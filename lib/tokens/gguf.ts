@@ -1,7 +1,7 @@
 /**
  * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata. For a byte-level BPE the
  * metadata has vocabulary and merges, but only the name of the pre-tokenizer; for a SentencePiece
- * model, vocabulary and scores.
+ * model, vocabulary and scores; for Gemma 4's BPE of characters, vocabulary and merges.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -83,18 +83,18 @@ export function tokenizerFromGguf(
   metadata: Record<string, unknown>,
 ): GgufTokenizer & { config: TokenizerConfig; eosTokenIds: number[] } {
   const kind = metadata["tokenizer.ggml.model"];
-  if (kind !== "gpt2" && kind !== "llama") {
+  if (kind !== "gpt2" && kind !== "llama" && kind !== "gemma4") {
     throw new NlacError(
       "ERR_MODEL_FORMAT",
       `The GGUF file's tokenizer is of the kind ${JSON.stringify(kind) ?? "(none)"}; supported are "gpt2" ` +
-        '(byte-level BPE) and "llama" (SentencePiece).',
+        '(byte-level BPE), "llama" (SentencePiece) and "gemma4" (BPE of characters).',
     );
   }
   const vocabulary = readVocabulary(metadata);
   const common = readConfig(metadata, vocabulary.tokens);
-  return kind === "gpt2"
-    ? { ...common, json: byteLevelJson(metadata, vocabulary) }
-    : { ...common, ...readSentencePiece(metadata, vocabulary) };
+  if (kind === "gpt2") return { ...common, json: byteLevelJson(metadata, vocabulary) };
+  if (kind === "gemma4") return { ...common, json: charactersJson(metadata, vocabulary) };
+  return { ...common, ...readSentencePiece(metadata, vocabulary) };
 }
 
 interface GgufTokenizer {
@@ -160,6 +160,25 @@ function readSentencePiece(
     prefix: metadata["tokenizer.ggml.add_space_prefix"] !== false,
   });
   return { json, mergeRanks: ranks };
+}
+
+/** BPE of characters with the merges of the model's tokenizer.json. */
+function charactersJson(
+  metadata: Record<string, unknown>,
+  { tokens, kinds, vocab, added }: Vocabulary,
+): TokenizerJson {
+  const merges = texts(metadata, "tokenizer.ggml.merges").map((merge): [string, string] => {
+    const space = merge.indexOf(" ", 1); // a part is no space, which the vocabulary writes as a mark
+    if (space < 0)
+      throw new NlacError(
+        "ERR_MODEL_FORMAT",
+        `The GGUF file's merge ${JSON.stringify(merge)} is not a pair.`,
+      );
+    return [merge.slice(0, space), merge.slice(space + 1)];
+  });
+  const unknown = tokens[kinds.indexOf(unknownToken)];
+  const prefix = metadata["tokenizer.ggml.add_space_prefix"] === true;
+  return sentencePieceJson({ vocab, merges, added, unknown, prefix });
 }
 
 function readVocabulary(metadata: Record<string, unknown>): Vocabulary {

@@ -209,6 +209,29 @@ describe("chats, against transformers", () => {
   });
 });
 
+it("a GGUF file with merges of characters, as Gemma 4's, gives the ids of its tokenizer.json", () => {
+  const recorded = tokenizers.find(({ name }) => name === "gemma-like")!;
+  const json = fixtureJson<TokenizerJson>("gemma-like.json.gz");
+  const tokens: string[] = [];
+  for (const [token, id] of Object.entries(json.model.vocab)) tokens[id] = token;
+  const kinds: number[] = tokens.map((token) => (/^<0x..>$/.test(token) ? 6 : 1));
+  for (const { id, content, special } of json.added_tokens ?? []) {
+    tokens[id] = content;
+    kinds[id] = content === "<unk>" ? 2 : special ? 3 : 4;
+  }
+  const merges = json.model.merges.map((merge) => (Array.isArray(merge) ? merge.join(" ") : merge));
+  const metadata = {
+    "tokenizer.ggml.model": "gemma4",
+    ...{ "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds },
+    ...{ "tokenizer.ggml.merges": merges, "tokenizer.ggml.add_space_prefix": false },
+  };
+  const tokenizer = Tokenizer.fromGguf(metadata);
+  for (const [i, text] of texts.entries())
+    expect(tokenizer.encode(text), JSON.stringify(text)).toEqual(recorded.cases[i]!.plain);
+  const broken = { ...metadata, "tokenizer.ggml.merges": ["ab"] };
+  expect(() => Tokenizer.fromGguf(broken)).toThrow(expect.objectContaining({ code: "ERR_MODEL_FORMAT" }));
+});
+
 describe("SentencePiece models in GGUF files", () => {
   interface Model {
     metadata: Record<string, unknown>;

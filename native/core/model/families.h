@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/model/config.h"
+#include "core/model/config_gguf.h"
 #include "core/model/config_section.h"
 
 namespace nlac {
@@ -28,7 +29,7 @@ struct FamilyEntry {
   Family family;
   const char* name;               // config.json's model_type
   const char* architecture;       // config.json's architectures[0]
-  const char* gguf_architecture;  // GGUF's general.architecture; null: nlac reads no GGUF of it
+  const char* gguf_architecture;  // GGUF's general.architecture
   NormNames norms;
   // A JSON object: values of keys that the family's files may omit, as transformers has them.
   const char* defaults = "{}";
@@ -40,6 +41,10 @@ struct FamilyEntry {
   // Adds the keys that read() takes. Throws ERR_MODEL_FORMAT for a configuration that the family
   // cannot express.
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& json);
+  // Reads from a GGUF file what differs from the defaults and from the sizes that all files have, and
+  // sets what converters leave out, because the family's models all have it. Null: nothing.
+  void (*read_gguf)(const config::GgufReader& reader, ModelConfig& config) = nullptr;
+  bool gguf_interleaved = false;  // converters interleave the halves of queries and keys
 };
 
 std::span<const FamilyEntry* const> all_families();

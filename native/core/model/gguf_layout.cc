@@ -43,7 +43,10 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
   static const std::map<std::string, std::string, std::less<>> whole = {
       {"model.embed_tokens.weight", "token_embd.weight"},
       {"model.norm.weight", "output_norm.weight"},
-      {"lm_head.weight", "output.weight"}};
+      {"lm_head.weight", "output.weight"},
+      {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+      {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+      {"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
   static const std::map<std::string, std::string, std::less<>> parts = {
       {"self_attn.q_proj", "attn_q"},
       {"self_attn.k_proj", "attn_k"},
@@ -63,6 +66,14 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
       {"mlp.down_proj", "ffn_down"},
       {"mlp.gate", "ffn_gate_inp"},
       {"mlp.router", "ffn_gate_inp"},
+      {"router", "ffn_gate_inp"},
+      {"router.proj", "ffn_gate_inp"},
+      {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+      {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+      {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+      {"per_layer_input_gate", "inp_gate"},
+      {"per_layer_projection", "proj"},
+      {"post_per_layer_input_norm", "post_norm"},
       {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
       {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
       {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
@@ -71,13 +82,16 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
   static const std::map<std::string, std::string, std::less<>> of_experts = {
       {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}};
   if (const auto found = whole.find(name); found != whole.end()) return found->second;
-  constexpr std::string_view prefix = "model.layers.", experts = "mlp.experts.";
+  constexpr std::string_view prefix = "model.layers.";
+  const std::string_view experts = config.experts.prefix();
   const size_t layer_end = name.find('.', prefix.size()), part_end = name.rfind('.');
   const std::string block = "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + ".";
   const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1), kind = name.substr(part_end);
   if (kind == ".A_log") return block + "ssm_a";
   if (kind == ".dt_bias") return block + "ssm_dt.bias";
   if (kind == ".sinks") return block + "attn_sinks.weight";
+  if (kind == ".layer_scalar") return block + "layer_output_scale.weight";
+  if (kind == ".per_expert_scale") return block + "ffn_down_exps.scale";
   if (config.experts.clamped() && part == "mlp.experts")
     return block + (kind.starts_with(".down") ? "ffn_down_exps" : "ffn_gate_exps") +
            (kind.ends_with("_bias") ? ".bias" : ".weight");
@@ -103,8 +117,7 @@ std::string gguf_name(const std::string& name, const ModelConfig& config) {
 Stored gguf_form(const std::string& name, const ModelConfig& config) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   Stored form;
-  if (config.family == Family::llama || config.family == Family::smollm3 ||
-      config.family == Family::ministral3) {
+  if (entry_of(config.family).gguf_interleaved) {
     if (has(".q_proj.")) form.rows = interleaved(config.heads, config.head_dim);
     if (has(".k_proj.")) form.rows = interleaved(config.kv_heads, config.head_dim);
   }

@@ -436,17 +436,46 @@ int64_t drop_further_blocks(const GgufFile& file, Source& source, int64_t layers
   return dropped;
 }
 
+// Of the layers of Gemma 4: whether values come from the keys' projection, and the rows of the table of
+// their inputs. Published files have projections that a layer with borrowed keys does not use.
+void read_layers(Source& source, ModelConfig& config) {
+  for (size_t l = 0; l < config.layer_kinds.size(); ++l) {
+    LayerKind& kind = config.layer_kinds[l];
+    const std::string block = "blk." + std::to_string(l) + ".";
+    if (kind.keys == Keys::borrowed)
+      for (const char* name : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+        source.drop(block + name);
+    else if (config.value_norm && kind.window == 0)
+      kind.values_from_keys = source.find(block + "attn_v.weight") == nullptr;
+  }
+  const TensorEntry* const table = source.find("per_layer_token_embd.weight");
+  if (config.layer_input_size > 0 && table != nullptr)
+    config.layer_input_vocab = std::max(table->shape.front(), config.vocab_size);
+}
+
+// The converter writes a proportional scheme as divisors: 1 of each frequency that rotates, and a number
+// so large that the others do not.
+void read_proportion(const std::vector<float>& factors, const std::string& where, RopeConfig& rope) {
+  const auto rotating = std::find_if(factors.begin(), factors.end(), [](float one) { return one != 1; });
+  NLAC_REQUIRE(rotating != factors.begin() &&
+                   std::all_of(rotating, factors.end(), [](float one) { return one >= 1e20f; }),
+               format_error, where, " holds rotary factors that are neither 1 nor infinitely large");
+  rope.proportion = static_cast<double>(rotating - factors.begin()) / static_cast<double>(factors.size());
+}
+
 // The converter writes llama3's rotary scaling as one divisor per frequency, not as its four
 // parameters. They are recovered as those of Llama 3 (the factor is the largest divisor) and
 // checked against every divisor, so that other scalings are refused and not approximated.
 void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelConfig& config) {
-  const int64_t half = config.head_dim / 2;
+  const int64_t half = (config.rope.dimensions > 0 ? config.rope.dimensions : config.head_dim) / 2;
   NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
                printable(entry.name), " does not have one factor for each of ", half, " frequencies");
-  NLAC_REQUIRE(config.rope.scaling == RopeScaling::none, format_error, path, ": tensor ",
-               printable(entry.name), " scales rotary positions, which the metadata already scale");
   std::vector<float> factors(static_cast<size_t>(half));
   dequantize(entry, 0, half, factors.data());
+  if (config.rope.scaling == RopeScaling::proportional)
+    return read_proportion(factors, path + ": tensor " + printable(entry.name), config.rope);
+  NLAC_REQUIRE(config.rope.scaling == RopeScaling::none, format_error, path, ": tensor ",
+               printable(entry.name), " scales rotary positions, which the metadata already scale");
   const double factor = *std::max_element(factors.begin(), factors.end());
   if (factor == 1.0 && *std::min_element(factors.begin(), factors.end()) == 1.0f) return;
 
@@ -480,6 +509,7 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   config.qkv_bias = config.qkv_bias || source.find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = source.find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = source.find("blk.0.ffn_gate.bias") != nullptr;
+  read_layers(source, config);
   if (const TensorEntry* factors = source.find("rope_freqs.weight"); factors != nullptr) {
     read_rope_factors(*factors, path, config);
     source.drop("rope_freqs.weight");

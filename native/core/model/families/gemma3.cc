@@ -39,6 +39,19 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   write_layer_types(config, json);
 }
 
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  config.qk_norm = config.norm_plus_one = true;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+  // Gemma 3 27B, the one of 62 layers, scales its scores by the mean width of a head.
+  if (config.layers == 62)
+    config.attention_scalar = static_cast<double>(config.hidden_size) / static_cast<double>(config.heads);
+  if (config.attention_scalar == static_cast<double>(config.head_dim)) config.attention_scalar = 0;
+  for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping"})
+    NLAC_REQUIRE(reader.find(reader.full(key)) == nullptr, format_error, "GGUF metadata: ", reader.full(key),
+                 " is not supported");
+  read_gguf_windows(reader, config, 6, 10000.0);
+}
+
 const FamilyEntry gemma3_family = {
     .family = Family::gemma3,
     .name = "gemma3_text",
@@ -51,6 +64,7 @@ const FamilyEntry gemma3_family = {
     .activation = Activation::gelu_tanh,
     .activation_key = "hidden_activation",
     .read = read,
-    .write = write};
+    .write = write,
+    .read_gguf = read_gguf};
 
 }  // namespace nlac

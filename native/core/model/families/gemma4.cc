@@ -59,23 +59,38 @@ static FullHeads read_full_heads(const Section& json, const ModelConfig& config,
   return full;
 }
 
-// The last `count` layers borrow the keys and values of the last layer of their type before.
-static void read_shared_keys(const Section& json, ModelConfig& config) {
-  const int64_t count = json.integer("num_kv_shared_layers", 0, config.layers - 1).value_or(0);
-  const bool twice = json.boolean("use_double_wide_mlp", false);
+// The last `count` layers borrow the keys and values of the last layer of their type before. `where`
+// names the key of `count`.
+static void share_keys(ModelConfig& config, int64_t count, const std::string& where) {
   for (int64_t l = config.layers - count; l < config.layers; ++l) {
     LayerKind& kind = config.layer_kinds[static_cast<size_t>(l)];
     int64_t from = config.layers - count - 1;
     while (from >= 0 && is_full(config.kind(from)) != is_full(kind)) --from;
-    NLAC_REQUIRE(from >= 0, format_error, json.where("num_kv_shared_layers"), " is ", count,
+    NLAC_REQUIRE(from >= 0, format_error, where, " is ", count,
                  ", but no layer before has the type of layer ", l);
     LayerKind& lender = config.layer_kinds[static_cast<size_t>(from)];
     lender.keys = Keys::lent;
     lender.keys_of = kind.keys_of = from;
     kind.keys = Keys::borrowed;
     kind.values_from_keys = false;
-    if (twice) kind.intermediate = 2 * config.intermediate_size;
   }
+}
+
+static void set_full_heads(ModelConfig& config, const FullHeads& full, bool values_from_keys) {
+  for (LayerKind& kind : config.layer_kinds) {
+    if (!is_full(kind)) continue;
+    if (full.head_dim != config.head_dim) kind.head_dim = full.head_dim;
+    if (full.kv_heads != config.kv_heads) kind.kv_heads = full.kv_heads;
+    kind.values_from_keys = values_from_keys;
+  }
+  if (full.head_dim != config.head_dim) config.rope.dimensions = full.head_dim;
+}
+
+// What all models have.
+static void set_common(ModelConfig& config) {
+  config.qk_norm = config.value_norm = config.layer_scalars = true;
+  config.attention_scalar = 1;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
 }
 
 static void read_mixture(const Section& json, ModelConfig& config) {
@@ -89,9 +104,7 @@ static void read_mixture(const Section& json, ModelConfig& config) {
 }
 
 static void read(const Section& json, ModelConfig& config) {
-  config.qk_norm = config.value_norm = config.layer_scalars = true;
-  config.attention_scalar = 1;
-  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+  set_common(config);
   // "vision" is about the tokens of images, which nlac does not read.
   const auto bidirectional = json.text("use_bidirectional_attention");
   NLAC_REQUIRE(!bidirectional || *bidirectional == "vision", format_error,
@@ -108,15 +121,12 @@ static void read(const Section& json, ModelConfig& config) {
   read_layer_types(json, config, read_window(json, 512), 6);
   config.layer_kinds.back() = {};  // as in transformers
   const bool values_from_keys = json.boolean("attention_k_eq_v", false);
-  const FullHeads full = read_full_heads(json, config, values_from_keys);
-  for (LayerKind& kind : config.layer_kinds) {
-    if (!is_full(kind)) continue;
-    if (full.head_dim != config.head_dim) kind.head_dim = full.head_dim;
-    if (full.kv_heads != config.kv_heads) kind.kv_heads = full.kv_heads;
-    kind.values_from_keys = values_from_keys;
-  }
-  if (full.head_dim != config.head_dim) config.rope.dimensions = full.head_dim;
-  read_shared_keys(json, config);
+  set_full_heads(config, read_full_heads(json, config, values_from_keys), values_from_keys);
+  share_keys(config, json.integer("num_kv_shared_layers", 0, config.layers - 1).value_or(0),
+             json.where("num_kv_shared_layers"));
+  if (json.boolean("use_double_wide_mlp", false))
+    for (LayerKind& kind : config.layer_kinds)
+      if (kind.keys == Keys::borrowed) kind.intermediate = 2 * config.intermediate_size;
   read_mixture(json, config);
   config.layer_input_size = json.integer("hidden_size_per_layer_input", 0, kMaxWidth).value_or(256);
   if (config.layer_input_size > 0)
@@ -149,11 +159,39 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["moe_intermediate_size"] = experts.intermediate;
 }
 
+// Which layers have values from the keys' projection, the proportion of the rotary scheme and the rows of
+// the table of the layers' inputs are seen in the file's tensors (load_weights.cc).
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  set_common(config);
+  config.logit_cap = reader.number("final_logit_softcapping").value_or(0);
+  config.rope.scaling = RopeScaling::proportional;
+  read_gguf_windows(reader, config, 6, 10000.0);
+  FullHeads full{config.head_dim, config.kv_heads};
+  config.head_dim = reader.integer("attention.key_length_swa", 1, kMaxWidth).value_or(full.head_dim);
+  reader.require_integer("attention.value_length_swa", config.head_dim);
+  reader.require_integer("rope.dimension_count_swa", config.head_dim);
+  const auto kv_heads = reader.layer_integers("attention.head_count_kv", config.layers, 1, kMaxHeads);
+  for (size_t l = 0; kv_heads && l < config.layer_kinds.size(); ++l)
+    (is_full(config.layer_kinds[l]) ? full.kv_heads : config.kv_heads) = (*kv_heads)[l];
+  set_full_heads(config, full, false);
+  share_keys(config, reader.integer("attention.shared_kv_layers", 0, config.layers - 1).value_or(0),
+             "GGUF metadata: " + reader.full("attention.shared_kv_layers"));
+  const auto widths = reader.layer_integers("feed_forward_length", config.layers, 1, kMaxWidth);
+  for (size_t l = 0; widths && l < config.layer_kinds.size(); ++l)
+    if ((*widths)[l] != config.intermediate_size) config.layer_kinds[l].intermediate = (*widths)[l];
+  config.layer_input_size = reader.integer("embedding_length_per_layer_input", 0, kMaxWidth).value_or(0);
+  if (config.layer_input_size > 0) config.layer_input_vocab = config.vocab_size;
+  if (!reader.integer("expert_count", 1, kMaxExperts)) return;
+  read_gguf_experts(reader, config, FeedForward::beside);
+  config.experts.scaled_router = true;
+  config.experts.balance = 0;
+}
+
 const FamilyEntry gemma4_family = {
     .family = Family::gemma4,
     .name = "gemma4_text",
     .architecture = "Gemma4ForCausalLM",
-    .gguf_architecture = nullptr,
+    .gguf_architecture = "gemma4",
     .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
               "post_feedforward_layernorm"},
     .defaults = R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216,
@@ -166,6 +204,7 @@ const FamilyEntry gemma4_family = {
     .activation = Activation::gelu_tanh,
     .activation_key = "hidden_activation",
     .read = read,
-    .write = write};
+    .write = write,
+    .read_gguf = read_gguf};
 
 }  // namespace nlac

@@ -39,6 +39,15 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   write_layer_types(config, json);
 }
 
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  config.attention_sinks = true;
+  config.rope.truncate = false;
+  read_gguf_windows(reader, config, 2, std::nullopt);
+  read_gguf_experts(reader, config);
+  config.experts.limit = 7, config.experts.alpha = 1.702;  // of all models so far; files do not say
+  config.intermediate_size = config.experts.intermediate;
+}
+
 const FamilyEntry gpt_oss_family = {
     .family = Family::gpt_oss,
     .name = "gpt_oss",
@@ -53,6 +62,7 @@ const FamilyEntry gpt_oss_family = {
                       "truncate": false, "original_max_position_embeddings": 4096}})",
     .mxfp4 = true,
     .read = read,
-    .write = write};
+    .write = write,
+    .read_gguf = read_gguf};
 
 }  // namespace nlac

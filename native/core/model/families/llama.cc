@@ -24,6 +24,7 @@ const FamilyEntry llama_family = {.family = Family::llama,
                                   .gguf_architecture = "llama",
                                   .norms = pre_norms,
                                   .read = read,
-                                  .write = write};
+                                  .write = write,
+                                  .gguf_interleaved = true};
 
 }  // namespace nlac

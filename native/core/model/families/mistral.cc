@@ -34,6 +34,15 @@ const FamilyEntry mistral_family = {.family = Family::mistral,
                                     .norms = pre_norms,
                                     .read = read_mistral,
                                     .write = write};
+static void read_gguf_ministral3(const GgufReader& reader, ModelConfig& config) {
+  if (reader.number("rope.scaling.yarn_log_multiplier") == 1.0)
+    config.rope.mscale = config.rope.mscale_all_dim = 1;
+  config.rope.query_growth = reader.number("attention.temperature_scale").value_or(0.0);
+  reader.require_integer("attention.temperature_length", config.rope.original_max_positions > 0
+                                                             ? config.rope.original_max_positions
+                                                             : config.max_positions);
+}
+
 const FamilyEntry ministral3_family = {.family = Family::ministral3,
                                        .name = "ministral3",
                                        .architecture = "Ministral3ForCausalLM",
@@ -41,6 +50,8 @@ const FamilyEntry ministral3_family = {.family = Family::ministral3,
                                        .norms = pre_norms,
                                        .defaults = R"({"head_dim": 128, "rms_norm_eps": 1e-5})",
                                        .read = read_ministral3,
-                                       .write = write};
+                                       .write = write,
+                                       .read_gguf = read_gguf_ministral3,
+                                       .gguf_interleaved = true};
 
 }  // namespace nlac

@@ -20,6 +20,11 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   write_layer_types(config, json);
 }
 
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  config.qk_norm = config.whole_qk_norm = true;
+  read_gguf_windows(reader, config, 4, config.rope.theta);
+}
+
 const FamilyEntry olmo3_family = {
     .family = Family::olmo3,
     .name = "olmo3",
@@ -28,6 +33,7 @@ const FamilyEntry olmo3_family = {
     .norms = {.after_mixer = "post_attention_layernorm", .after_feed_forward = "post_feedforward_layernorm"},
     .defaults = R"({"rms_norm_eps": 1e-5})",
     .read = read,
-    .write = write};
+    .write = write,
+    .read_gguf = read_gguf};
 
 }  // namespace nlac

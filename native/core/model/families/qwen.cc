@@ -30,13 +30,18 @@ static void write_qwen3(const ModelConfig& config, nlohmann::ordered_json& json)
   write_shared_rope(config, json);
 }
 
+static void read_gguf_qwen2(const GgufReader&, ModelConfig& config) { config.qkv_bias = true; }
+
 const FamilyEntry qwen2_family = {.family = Family::qwen2,
                                   .name = "qwen2",
                                   .architecture = "Qwen2ForCausalLM",
                                   .gguf_architecture = "qwen2",
                                   .norms = pre_norms,
                                   .read = read_qwen2,
-                                  .write = write_qwen2};
+                                  .write = write_qwen2,
+                                  .read_gguf = read_gguf_qwen2};
+static void read_gguf_qwen3(const GgufReader&, ModelConfig& config) { config.qk_norm = true; }
+
 const FamilyEntry qwen3_family = {.family = Family::qwen3,
                                   .name = "qwen3",
                                   .architecture = "Qwen3ForCausalLM",
@@ -44,6 +49,7 @@ const FamilyEntry qwen3_family = {.family = Family::qwen3,
                                   .norms = pre_norms,
                                   .defaults = R"({"head_dim": 128})",
                                   .read = read_qwen3,
-                                  .write = write_qwen3};
+                                  .write = write_qwen3,
+                                  .read_gguf = read_gguf_qwen3};
 
 }  // namespace nlac

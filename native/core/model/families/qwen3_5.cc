@@ -62,6 +62,26 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["rope_parameters"]["partial_rotary_factor"] = dimensions > 0 ? dimensions / all : 1.0;
 }
 
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  config.qk_norm = config.norm_plus_one = config.gated_attention = true;
+  config.rope.dimensions =
+      reader.integer("rope.dimension_count", 2, config.head_dim).value_or(config.head_dim / 4);
+  GatedDeltaShape& delta = config.delta;
+  delta.kernel = reader.required_integer("ssm.conv_kernel", 2, 64);
+  delta.key_dim = reader.required_integer("ssm.state_size", 1, kMaxWidth);
+  delta.key_heads = reader.required_integer("ssm.group_count", 1, kMaxHeads);
+  delta.heads = reader.required_integer("ssm.time_step_rank", 1, kMaxHeads);
+  const int64_t values = reader.required_integer("ssm.inner_size", 1, kMaxHeads * kMaxWidth);
+  NLAC_REQUIRE(values % delta.heads == 0, format_error, "GGUF metadata: ", reader.full("ssm.inner_size"),
+               " is ", values, ", which does not divide among ", delta.heads, " heads");
+  delta.value_dim = values / delta.heads;
+  delta.eps = config.rms_norm_eps;
+  const int64_t interval = reader.integer("full_attention_interval", 1, kMaxLayers).value_or(4);
+  config.layer_kinds.resize(static_cast<size_t>(config.layers));
+  for (size_t l = 0; l < config.layer_kinds.size(); ++l)
+    if ((static_cast<int64_t>(l) + 1) % interval != 0) config.layer_kinds[l].mixer = Mixer::delta;
+}
+
 const FamilyEntry qwen3_5_family = {.family = Family::qwen3_5,
                                     .name = "qwen3_5_text",
                                     .architecture = "Qwen3_5ForCausalLM",
@@ -69,7 +89,8 @@ const FamilyEntry qwen3_5_family = {.family = Family::qwen3_5,
                                     .norms = pre_norms,
                                     .defaults = R"({"head_dim": 256})",
                                     .read = read,
-                                    .write = write};
+                                    .write = write,
+                                    .read_gguf = read_gguf};
 
 static void read_mixture(const Section& json, ModelConfig& config) {
   read(json, config);
@@ -90,6 +111,13 @@ static void write_mixture(const ModelConfig& config, nlohmann::ordered_json& jso
   json["shared_expert_intermediate_size"] = config.experts.shared;
 }
 
+static void read_gguf_mixture(const GgufReader& reader, ModelConfig& config) {
+  read_gguf(reader, config);
+  if (config.intermediate_size == 0) config.intermediate_size = 512;
+  read_gguf_experts(reader, config);
+  config.experts.shared = reader.required_integer("expert_shared_feed_forward_length", 1, kMaxWidth);
+}
+
 // No layer has a feed-forward part of `intermediate_size`; nlac requires the key.
 const FamilyEntry qwen3_5_moe_family = {.family = Family::qwen3_5_moe,
                                         .name = "qwen3_5_moe_text",
@@ -98,6 +126,7 @@ const FamilyEntry qwen3_5_moe_family = {.family = Family::qwen3_5_moe,
                                         .norms = pre_norms,
                                         .defaults = R"({"head_dim": 256, "intermediate_size": 512})",
                                         .read = read_mixture,
-                                        .write = write_mixture};
+                                        .write = write_mixture,
+                                        .read_gguf = read_gguf_mixture};
 
 }  // namespace nlac

@@ -51,12 +51,19 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   write_shared_rope(config, json);
 }
 
+static void read_gguf(const GgufReader& reader, ModelConfig& config) {
+  config.qk_norm = true;
+  if (config.intermediate_size == 0) config.intermediate_size = 1;  // of no layer
+  read_gguf_experts(reader, config);
+}
+
 const FamilyEntry qwen3_moe_family = {.family = Family::qwen3_moe,
                                       .name = "qwen3_moe",
                                       .architecture = "Qwen3MoeForCausalLM",
                                       .gguf_architecture = "qwen3moe",
                                       .norms = pre_norms,
                                       .read = read,
-                                      .write = write};
+                                      .write = write,
+                                      .read_gguf = read_gguf};
 
 }  // namespace nlac

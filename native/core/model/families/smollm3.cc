@@ -45,6 +45,11 @@ static void write(const ModelConfig& config, nlohmann::ordered_json& json) {
   write_shared_rope(config, json);
 }
 
+static void read_gguf(const GgufReader&, ModelConfig& config) {
+  config.layer_kinds.assign(static_cast<size_t>(config.layers), LayerKind{});
+  for (size_t l = 3; l < config.layer_kinds.size(); l += 4) config.layer_kinds[l].rotary = Rotary::none;
+}
+
 const FamilyEntry smollm3_family = {.family = Family::smollm3,
                                     .name = "smollm3",
                                     .architecture = "SmolLM3ForCausalLM",
@@ -52,6 +57,8 @@ const FamilyEntry smollm3_family = {.family = Family::smollm3,
                                     .norms = pre_norms,
                                     .defaults = R"({"tie_word_embeddings": true})",
                                     .read = read,
-                                    .write = write};
+                                    .write = write,
+                                    .read_gguf = read_gguf,
+                                    .gguf_interleaved = true};
 
 }  // namespace nlac

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <map>
 
 #include "test/core/fixtures.h"
 #include "test/core/model/gguf_metadata.h"
@@ -47,6 +48,38 @@ TEST_CASE("GGUF metadata of families with windows and experts") {
   CHECK(ModelConfig::from_gguf(experts, true).experts.normalised);
   CHECK_REFUSED(ModelConfig::from_gguf(with(experts, "qwen3moe.expert_used_count", uint64_t{5}), true),
                 "ERR_MODEL_FORMAT", "expert_used_count");
+}
+
+TEST_CASE("GGUF metadata of Gemma 4: lists by layer, and what is refused") {
+  GgufMetadata base = gguf("gemma4");
+  for (const auto& [key, value] :
+       std::map<std::string, GgufValue>{{"attention.sliding_window", uint64_t{16}},
+                                        {"attention.sliding_window_pattern", std::vector<bool>{true, false}},
+                                        {"attention.key_length", uint64_t{16}},
+                                        {"attention.value_length", uint64_t{16}},
+                                        {"attention.key_length_swa", uint64_t{8}},
+                                        {"attention.head_count_kv", std::vector<uint64_t>{2, 1}},
+                                        {"rope.freq_base", 1e6}})
+    base["gemma4." + key] = value;
+  const ModelConfig config = ModelConfig::from_gguf(base, false);
+  CHECK(config.kind(0) == LayerKind{.rotary = Rotary::local, .window = 16});
+  CHECK(config.kind(1) == LayerKind{.head_dim = 16, .kv_heads = 1});
+  CHECK(config.head_dim == 8);
+  CHECK(config.kv_heads == 2);
+  CHECK(config.layer_input_size == 0);
+  CHECK(config.experts.count == 0);
+  const auto refused = [&](const std::string& key, const GgufValue& value) {
+    CAPTURE(key);
+    CHECK_REFUSED(ModelConfig::from_gguf(with(base, "gemma4." + key, value), false), "ERR_MODEL_FORMAT", key);
+  };
+  refused("attention.value_length_swa", uint64_t{12});
+  refused("rope.dimension_count", uint64_t{8});
+  refused("rope.dimension_count_swa", uint64_t{4});
+  refused("attention.shared_kv_layers", uint64_t{1});  // no full attention before
+  refused("attention.shared_kv_layers", uint64_t{2});
+  refused("attention.head_count_kv", std::vector<uint64_t>{2, 1, 1});
+  refused("attention.head_count_kv", std::vector<uint64_t>{0, 1});
+  refused("feed_forward_length", std::string("wide"));
 }
 
 TEST_CASE("GGUF metadata of Qwen 3.5: layers, sizes, and what is refused") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "core/io/gguf.h"
@@ -88,8 +89,8 @@ TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
 }
 
 TEST_CASE("a GGUF of a newer family loads to the same configuration and values") {
-  for (const std::string name :
-       {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3", "qwen3_5", "qwen3_5_moe", "gpt_oss"}) {
+  for (const std::string name : {"gemma3", "olmo3", "smollm3", "qwen3_moe", "ministral3", "qwen3_5",
+                                 "qwen3_5_moe", "gpt_oss", "gemma4", "gemma4_moe"}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
       const LoadedModel a = load(name, dtype), b = load(name + ".gguf", dtype);
@@ -98,6 +99,22 @@ TEST_CASE("a GGUF of a newer family loads to the same configuration and values")
       CHECK(a.config == b.config);
     }
   }
+}
+
+TEST_CASE("rotary factors of Gemma 4 that are no proportion are refused") {
+  const std::string path = fixture("io/gemma4_moe.gguf");
+  Bytes bytes = read_bytes(path);
+  const GgufFile file = open_gguf(path);
+  const auto entry = std::find_if(file.tensors.begin(), file.tensors.end(),
+                                  [](const TensorEntry& one) { return one.name == "rope_freqs.weight"; });
+  REQUIRE(entry != file.tensors.end());
+  const size_t last = static_cast<size_t>(entry->data + entry->bytes - file.file->data()) - sizeof(float);
+  const float two = 2;
+  std::memcpy(bytes.data() + last, &two, sizeof two);
+  const Scratch scratch;
+  write_text(scratch / "model.gguf", std::string(bytes.begin(), bytes.end()));
+  CHECK_REFUSED(load_model(scratch / "model.gguf", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT",
+                "rope_freqs.weight");
 }
 
 TEST_CASE("a GGUF whose decays of a gated delta net are not negative is refused") {

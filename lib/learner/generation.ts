@@ -12,6 +12,7 @@ import type { GenerateOptions, GenerateRequest, Generation } from "../model/lang
 import type { NativeGenerateRequest, NativeGenerateResult, NativeLearner } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { fromNativeTensor } from "../ops/tensor.ts";
+import { completionText } from "../tokens/completion-text.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { checkArray, checkIdList, checkIds, checkObject, type Limits } from "./inputs.ts";
 
@@ -235,7 +236,7 @@ export class Generator {
     const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
     const written = stopped ? tokens.slice(0, -1) : tokens;
     const { tokenizer } = this.#owner;
-    let text = tokenizer?.decode(written, { skipSpecial: true, keepCallMarks: true, continues: true }) ?? "";
+    let text = tokenizer === undefined ? "" : completionText(tokenizer, written);
     const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
     if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
     text = tokenizer?.withoutFirstSpace(text) ?? text;

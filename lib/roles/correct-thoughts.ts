@@ -3,6 +3,7 @@
  * prompt they are trained on, so that they infer it.
  */
 
+import { NlacError } from "../base/errors.ts";
 import type { Generation, LanguageModel } from "../model/language-model.ts";
 import { parseCorrectedThought, splitThought } from "../prompts/corrected-thought.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -15,7 +16,11 @@ export type Corrected =
   | { tokens: number[]; dropped?: undefined }
   | { tokens?: undefined; dropped: DropCause };
 
-/** For reasoning models: requests a rewrite of every thought and replaces the original. */
+/**
+ * For reasoning models: requests a rewrite of every thought and replaces the original.
+ *
+ * @throws NlacError ERR_CONFIG if thoughts are messages of their own, as gpt-oss's
+ */
 export async function correctThoughts(
   writer: RoleWriter,
   role: "target" | "refinement",
@@ -54,6 +59,11 @@ function replaceThought(model: LanguageModel, tokens: readonly number[], thought
   let open = 0;
   if (contains(0, tokens.length, thinkOpen)) while (!contains(0, open, thinkOpen)) open++;
   let close = tokens.length;
+  if (!contains(0, close, thinkClose))
+    throw new NlacError(
+      "ERR_CONFIG",
+      "The model writes its reasoning in messages of its own, which NLAC's `reasoning` cannot rewrite; omit it.",
+    );
   while (!contains(close, tokens.length, thinkClose)) close--;
   return [...tokens.slice(0, open), ...model.encode(`\n${thought}\n`), ...tokens.slice(close)];
 }

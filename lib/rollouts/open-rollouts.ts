@@ -10,6 +10,7 @@ import type { Learner } from "../learner/learner.ts";
 import type { ActionGenerator, GenerateRequest, Generation, StepOptions } from "../model/language-model.ts";
 import { DistributedLearner } from "../ranks/distributed-learner.ts";
 import type { TrainingRun } from "../run/training-run.ts";
+import { completionText } from "../tokens/completion-text.ts";
 import type { RolloutsConfig } from "./config.ts";
 import type { ActionRequest, Answer, Engine, Weights } from "./engine.ts";
 import { openai } from "./openai.ts";
@@ -238,10 +239,11 @@ class ServerPlayer implements ActionGenerator {
     const { tokens, logProbs, cachedTokens } = answer;
     const stopped = tokens.length > 0 && stopTokenIds.includes(tokens.at(-1)!);
     const written = stopped ? tokens.slice(0, -1) : tokens;
+    const { tokenizer } = this.#own;
     return {
       tokens,
       logProbs,
-      text: this.#own.tokenizer?.decode(written, { skipSpecial: true, keepCallMarks: true }) ?? "",
+      text: tokenizer === undefined ? "" : tokenizer.withoutFirstSpace(completionText(tokenizer, written)),
       finishReason: stopped ? "stop" : "length",
       cachedTokens,
     };

@@ -175,7 +175,8 @@ export class Conversation {
    * token.
    *
    * If the template drops the reasoning of earlier turns, the turn is appended without it: the
-   * answer as sampled, after the template's start of an earlier turn. Store the ids of the
+   * answer as sampled, after the template's start of an earlier turn. If reasoning is a message of
+   * its own, the template's end of an earlier turn replaces the stop id too. Store the ids of the
    * reasoning yourself. Some of these templates keep it until the next question, even between tool
    * calls; here it is dropped at once, so that each state of an episode is a prefix of the next.
    *
@@ -192,8 +193,8 @@ export class Conversation {
     const { template, tokenizer } = this.#context;
     const form = reasoning === "template" ? template.reasoning : undefined;
     if (form === undefined) return this.#appendTurn(this.#opening(), sampled);
-    const { head, from } = keptOf(tokenizer, tokens, form);
-    const answer = { tokens: tokens.slice(from), logProbs: logProbs?.slice(from) };
+    const { head, from, to } = keptOf(tokenizer, tokens, form);
+    const answer = { tokens: tokens.slice(from, to), logProbs: logProbs?.slice(from, to) };
     return this.#appendTurn(this.#openingOfEarlier(), answer, head);
   }
 
@@ -219,8 +220,8 @@ export class Conversation {
   withoutReasoning({ tokens }: SampledTurn): number[] {
     const { template, tokenizer } = this.#context;
     if (template.reasoning === undefined) return [...tokens];
-    const { head, from } = keptOf(tokenizer, tokens, template.reasoning);
-    return [...head, ...tokens.slice(from)];
+    const { head, from, to } = keptOf(tokenizer, tokens, template.reasoning);
+    return [...head, ...tokens.slice(from, to)];
   }
 
   /** Appends a call in the format of `writeCall`. Throws as `writeCall`. */

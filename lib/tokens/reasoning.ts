@@ -1,6 +1,7 @@
 /**
- * The reasoning between <think> tags before an answer, and the part of a generation that remains
- * after the chat template has dropped it.
+ * The reasoning before an answer, and the part of a generation that remains after the chat template
+ * has dropped it. Reasoning stands between <think> tags, or, as of gpt-oss, in messages of its own
+ * before the one that has the answer. In the text of a completion it always stands between the tags.
  */
 
 import type { Tokenizer } from "./tokenizer.ts";
@@ -16,14 +17,20 @@ export interface ReasoningForm {
    * Whether the generation prompt contains the opening tag, so that the model does not generate it.
    */
   opened: boolean;
+  /**
+   * What the model writes before its answer if its reasoning stands in messages of its own (gpt-oss:
+   * `<|channel|>final<|message|>`); undefined: reasoning ends with the closing tag.
+   */
+  answer?: string;
 }
 
 /** The part of a turn that stays in the history. */
 export interface KeptTurn {
   /** Re-encoded text of an id that was split; usually empty. It precedes the sampled ids. */
   head: number[];
-  /** Index of the first sampled id that stays. */
+  /** Index of the first sampled id that stays, and after the last. */
   from: number;
+  to: number;
 }
 
 /**
@@ -32,6 +39,33 @@ export interface KeptTurn {
  * stays.
  */
 export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: ReasoningForm): KeptTurn {
+  if (form.answer !== undefined) return keptAnswer(tokenizer, tokens, form.answer);
+  return { ...keptAfterTag(tokenizer, tokens, form), to: tokens.length };
+}
+
+/**
+ * The ids after the last `mark`, or all ids of a turn that opens no message, without the stop id:
+ * the template ends earlier turns in another way.
+ */
+function keptAnswer(tokenizer: Tokenizer, tokens: readonly number[], mark: string): KeptTurn {
+  const { specialIds, eosTokenIds } = tokenizer;
+  const ids = tokenizer.encodeTemplate(mark);
+  const ended = tokens.length > 0 && eosTokenIds.includes(tokens.at(-1)!);
+  const to = ended ? tokens.length - 1 : tokens.length;
+  const starts = (i: number) => i + ids.length <= to && ids.every((id, j) => id === tokens[i + j]);
+  const last = tokens.findLastIndex((_, i) => starts(i));
+  const opens = to > 0 && specialIds.has(tokens[0]!);
+  const from = last >= 0 ? last + ids.length : opens ? to : 0;
+  // Another message may follow the answer.
+  const next = tokens.findIndex((id, i) => i >= from && i < to && specialIds.has(id));
+  return { head: [], from, to: next < 0 ? to : next };
+}
+
+function keptAfterTag(
+  tokenizer: Tokenizer,
+  tokens: readonly number[],
+  form: ReasoningForm,
+): Omit<KeptTurn, "to"> {
   const end = endOfReasoning(tokenizer, tokens);
   if (end === undefined) {
     const ended = tokens.length > 0 && tokenizer.eosTokenIds.includes(tokens.at(-1)!);

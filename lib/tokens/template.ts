@@ -62,11 +62,27 @@ interface Marking {
 interface Continued {
   before: string;
   text: string;
+  /**
+   * Whether the end of the answer is in `before`. Otherwise `text` begins with it, because the
+   * template ends an answer that is followed in another way.
+   */
+  closed: boolean;
 }
 
-function encoded(tokenizer: Tokenizer, { marks }: Marking, { before, text }: Continued): number[] {
+function encoded(
+  tokenizer: Tokenizer,
+  { marks }: Marking,
+  { before, text }: Omit<Continued, "closed">,
+): number[] {
   return tokenizer.encodeAfter(marks.read(before), marks.read(text));
 }
+
+/** How many ids end a turn, up to and including the first control token; 0 if there is none. */
+function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
+  return ids.findIndex((id) => tokenizer.specialIds.has(id)) + 1;
+}
+
+const prompted = { addGenerationPrompt: true };
 
 /** Call forms that are remembered, by the tools. */
 const maxCallForms = 16;
@@ -127,8 +143,8 @@ export class ChatTemplate {
   }
 
   /**
-   * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3
-   * and DeepSeek-R1 do; undefined if it does not. Determined by rendering a turn before a question.
+   * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3,
+   * DeepSeek-R1 and gpt-oss do; undefined if it does not. Determined by rendering a turn before a question.
    */
   get reasoning(): ReasoningForm | undefined {
     this.#reasoning ??= { form: this.#reasoningForm() };
@@ -144,10 +160,17 @@ export class ChatTemplate {
       const plain = after(mark);
       const reasoned = after(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${mark}`);
       const dropsLineBreaks = reasoned === plain;
-      if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) return undefined;
-      const opening = this.render([question], { addGenerationPrompt: true }).slice(
-        this.render([question]).length,
-      );
+      const asked = this.render([question]);
+      const opening = this.render([question], { addGenerationPrompt: true }).slice(asked.length);
+      if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) {
+        // What opens an earlier answer beyond the generation prompt, the model writes itself: tags.
+        const before = plain.slice(asked.length, plain.indexOf(mark));
+        const answer = before.slice(opening.length);
+        const inTags = answer.startsWith("<") && answer.endsWith(">") && !answer.includes(thinkClose);
+        if (opening === "" || !plain.startsWith(asked) || !before.startsWith(opening) || !inTags)
+          return undefined;
+        return { dropsLineBreaks: false, opened: false, answer };
+      }
       return {
         dropsLineBreaks,
         opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose),
@@ -232,10 +255,10 @@ export class ChatTemplate {
     const turns = checkMessages(messages);
     const marking = this.#marking(tokenizer, turns, context.tools);
     const continued =
-      this.#continuation(context, turns, options, marking) ??
+      this.#continuation(context, turns, options, marking, tokenizer) ??
       // A tool's message that would be joined to the previous one: render it separately.
       (context.after === "tool" && turns[0]?.role === "tool"
-        ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking)
+        ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking, tokenizer)
         : undefined);
     if (continued === undefined) {
       const next = messages[0]?.role ?? "generation prompt";
@@ -245,7 +268,8 @@ export class ChatTemplate {
           "the text before.",
       );
     }
-    return encoded(tokenizer, marking, continued);
+    const ids = encoded(tokenizer, marking, continued);
+    return continued.closed ? ids : ids.slice(closingLength(tokenizer, ids));
   }
 
   /**
@@ -280,13 +304,20 @@ export class ChatTemplate {
     });
   }
 
-  /** The ids by which the template ends an assistant's turn. */
+  /**
+   * The ids by which the template ends an assistant's turn that others follow. Some templates end the
+   * last turn with another control token.
+   */
   encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
     const marking = this.#marking(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
     const said = this.#render(messages, { tools: context.tools }, marking);
     const text = this.#textAfter(mark, said);
-    return encoded(tokenizer, marking, { before: said.slice(0, said.length - text.length), text });
+    const last = { before: said.slice(0, said.length - text.length), text, closed: true };
+    const grown = this.#continuation({ ...context, after: "assistant" }, [], prompted, marking, tokenizer);
+    if (grown === undefined || grown.closed) return encoded(tokenizer, marking, last);
+    const ids = encoded(tokenizer, marking, grown);
+    return ids.slice(0, closingLength(tokenizer, ids));
   }
 
   /**
@@ -396,21 +427,36 @@ export class ChatTemplate {
     return mapForm({ ...form, separator }, (text) => marking.marks.read(text));
   }
 
-  /** Undefined if the new messages change the text before them. */
+  /**
+   * Undefined if the new messages change the text before them, by more than another control token at
+   * the end of the last answer.
+   */
   #continuation(
     context: ContinuationContext,
     messages: readonly Message[],
     options: RenderOptions,
     marking: Marking,
+    tokenizer: Tokenizer,
   ): Continued | undefined {
     const probe = this.#probe(context, messages);
     const { tools } = context;
     const before = this.#textAfter(probe.mark, this.#render(probe.messages, { tools }, marking));
     const grown = this.#render([...probe.messages, ...messages], { ...options, tools }, marking);
     const after = this.#textAfter(probe.mark, grown);
-    if (!after.startsWith(before)) return undefined;
-    const text = after.slice(before.length);
-    return { before: grown.slice(0, grown.length - text.length), text };
+    if (after.startsWith(before)) {
+      const text = after.slice(before.length);
+      return { before: grown.slice(0, grown.length - text.length), text, closed: true };
+    }
+    const rewritten = { before: grown.slice(0, grown.length - after.length), text: after, closed: false };
+    const [now, then] = [
+      encoded(tokenizer, marking, { ...rewritten, text: before }),
+      encoded(tokenizer, marking, rewritten),
+    ];
+    const length = closingLength(tokenizer, now);
+    const same = length > 0 && now.slice(0, length - 1).every((id, i) => id === then[i]);
+    return context.after === "assistant" && same && length === closingLength(tokenizer, then)
+      ? rewritten
+      : undefined;
   }
 
   /** A short conversation that ends with a message of role `after` and content `mark`. */

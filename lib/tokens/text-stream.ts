@@ -1,5 +1,6 @@
 /** The text of a generation while its tokens arrive. */
 
+import { CompletionReader } from "./completion-text.ts";
 import type { StreamDecoder } from "./decoder.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -9,6 +10,7 @@ export class TextStream {
   readonly #stop: readonly string[];
   /** Holds the bytes of an incomplete character. */
   readonly #decoder: StreamDecoder;
+  readonly #reader: CompletionReader;
   /** Decoded text that may be the start of a stop string. */
   #held = "";
   #ended = false;
@@ -20,15 +22,16 @@ export class TextStream {
   constructor(tokenizer: Tokenizer, stop: readonly string[]) {
     this.#tokenizer = tokenizer;
     this.#decoder = tokenizer.stream();
+    this.#reader = new CompletionReader(tokenizer);
     this.#stop = stop;
   }
 
   /** The text that can be sent after another token; may be empty. */
   add(token: number): string {
-    const { specialIds, callMarkIds, eosTokenIds } = this.#tokenizer;
-    const isHidden = specialIds.has(token) && !callMarkIds.has(token);
-    if (this.#ended || isHidden || eosTokenIds.includes(token)) return "";
-    this.#held += this.#decoder.add(token);
+    if (this.#ended || this.#tokenizer.eosTokenIds.includes(token)) return "";
+    const part = this.#reader.read(token);
+    if (part === undefined) return "";
+    this.#held += "id" in part ? this.#decoder.add(part.id) : part.text;
     if (this.#stop.some((stop) => this.#held.includes(stop))) {
       this.#ended = true; // the rest is sent at the end, correctly cut
       return "";

@@ -47,6 +47,19 @@ test("a completion without a thought stays as it is; one that ends in its though
     expect(await correct(text)).toEqual({ said: undefined, dropped: "cut_off", asked: [] });
 });
 
+test("reasoning that is a message of its own cannot be rewritten", async () => {
+  const model = scriptedRoles({ policy: thought, correction: corrected });
+  const writer = roleWriter(model, { reasoning: true, maxCriticTokens: 10_000 });
+  const chain = model.conversation([{ role: "user", content: "?" }]);
+  const texts = await writer.write("target", "target", [chain]);
+  // As of gpt-oss: the text has the tags, the ids do not.
+  const decode = model.decode.bind(model);
+  Object.assign(model, { decode: (ids: number[]) => decode(ids).replaceAll(/<\/?think>/g, "·") });
+  await expect(correctThoughts(writer, "target", [chain], texts, "<corrected_think>")).rejects.toMatchObject({
+    ...{ code: "ERR_CONFIG", message: expect.stringContaining("messages of its own") },
+  });
+});
+
 test("without a usable correction the completion is dropped: its reader cannot know what it knows", async () => {
   expect((await correct(thought, "I will not.")).dropped).toBe("correction");
   expect((await correct(thought, "<corrected_think>I …")).dropped).toBe("cut_off");

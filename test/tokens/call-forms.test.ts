@@ -264,14 +264,7 @@ describe("a template that writes messages in channels, as gpt-oss's does", () =>
     );
   });
 
-  it("is refused for a second question, because it rewrites the end of an answer", () => {
-    const conversation = Conversation.start(tokenizer, template, question);
-    const said = tokenizer.encodeTemplate("<|channel|>final<|message|>Sunny.<|return|>");
-    conversation.appendGeneration({ tokens: said });
-    expect(() => conversation.append({ role: "user", content: "And now?" })).toThrow(
-      expect.objectContaining({ code: "ERR_TOKENIZER", message: expect.stringContaining("by appending") }),
-    );
-
+  it("continues with a second question, as the template does", () => {
     const appending = source
       .replace("'<|return|>' if loop.last and not add_generation_prompt else '<|end|>'", "'<|end|>'")
       .replace("{{- '<|start|>assistant' }}", "{{- '<|start|>assistant<|channel|>final<|message|>' }}");

@@ -145,19 +145,21 @@ test("completions of Gemma 4 and gpt-oss have the same bits alone, in company an
   }
 });
 
-test("experts of gpt-oss cannot be adapted, and its checkpoint resumes with the same bits", async () => {
-  const model = join(models, "gpt_oss");
+test("experts of gpt-oss cannot be adapted", async () => {
   const adapter = { rank: 2, alpha: 2, targets: ["gate_proj", "up_proj", "down_proj"] as const };
-  await expect(Learner.load(model, { dtype: "float32", adapter })).rejects.toMatchObject({
+  await expect(Learner.load(join(models, "gpt_oss"), { dtype: "float32", adapter })).rejects.toMatchObject({
     ...{ code: "ERR_VALUE", message: expect.stringContaining("gate_proj") },
   });
+});
+
+test.each(["gpt_oss", "gemma4-moe"])("a checkpoint of %s resumes with the same bits", async (name) => {
   await inDirectory(async (directory) => {
     const step = async (learner: Learner) => {
       const losses = await learner.tokenNll(texts.map((text) => ({ ...text, weight: 1 })));
       await learner.step({ learningRate: 0.01 });
       return losses.map((loss) => [...loss]);
     };
-    await using learner = await Learner.load(model, { dtype: "float32" });
+    await using learner = await Learner.load(join(models, name), { dtype: "float32" });
     await step(learner);
     await learner.save(join(directory, "saved"));
     await using resumed = await Learner.resume(join(directory, "saved"), { dtype: "float32" });

@@ -139,8 +139,10 @@ void Engine::guarded(Work work) {
 }
 
 void Engine::fail_all(std::exception_ptr failure) {
-  // The contents of the blocks are unknown now.
-  for (const auto& sequence : waiting_) give_back(*sequence);
+  // The contents of blocks and states are unknown now: none is copied or kept, for which there may be no
+  // memory either.
+  for (const Sequences* sequences : {&running_, &waiting_})
+    for (const auto& sequence : *sequences) give_back(*sequence);
   while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
   pool_.forget();
   states_.forget();
@@ -261,6 +263,8 @@ void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_
       complete.push_back(other.get());
     }
   }
+  // A text that has no blocks any more was preempted after its leader's rows; it is drawn again later.
+  std::erase_if(complete, [](const Sequence* sequence) { return sequence->blocks.empty(); });
   if (ids.empty()) return;
   const at::Device device = weights.embedding.device();
   const at::Tensor hidden =

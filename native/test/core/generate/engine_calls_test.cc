@@ -104,6 +104,43 @@ TEST_CASE("requests that outgrow the memory are preempted and prefilled again") 
   }
 }
 
+TEST_CASE("a text that is preempted in the step that completes its prompt loses the draw of that step") {
+  Model model(1000);
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  const std::vector<int64_t> longer = random_ids(Engine::kPromptTokensBeside + 188, 3),
+                             shorter = random_ids(5, 2);
+  std::vector<GenerateRequest> requests = {request_of(shorter, 4, 1, 2), request_of(longer, 4, 1, 3),
+                                           request_of(shorter, 4, 1, 4), request_of(shorter, 4, 1, 5),
+                                           request_of(longer, 20, 1.5, 6)};
+  requests[4].top_log_probs = 2;
+  requests[4].grammar = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
+  REQUIRE(requests[4].grammar.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+
+  // The long prompt takes two steps. The last text shares its blocks and its last hidden state. In the
+  // second step, between the two, the third text has to copy a block: there is none.
+  Engine engine = model.engine(48 * kBlockBytes);
+  const auto writing = engine.submit({request_of(random_ids(15, 1), 30, 1, 1)}, {});
+  engine.step(model.weights);
+  const auto call = engine.submit(requests, {});
+  engine.step(model.weights);
+  REQUIRE(engine.preemptions() == 0);
+  engine.step(model.weights);
+  CHECK(engine.preemptions() == 2);
+  CHECK(call->results[1].tokens.size() == 1);
+  CHECK(call->results[4].tokens.empty());
+  drain(engine, model.weights);
+  check_call(model, *writing);
+  REQUIRE_FALSE(call->failure);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    const GenerateResult expected = model.fresh({requests[i]})[0];
+    check_same(call->results[i], expected);
+    CHECK(call->results[i].top_tokens == expected.top_tokens);
+  }
+}
+
 TEST_CASE("cancelling a call does not affect the others, even if they share its prompt") {
   Model model(3000);
   const std::vector<int64_t> prompt = random_ids(2500, 5);  // more than a step reads

@@ -1,5 +1,6 @@
 // Generation with recurrent models (test/fixtures/models/qwen3_5, qwen3_5_moe): every text is
 // compared with the same text alone, computed token by token without an engine, to the last bit.
+#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 
 #include <map>
@@ -159,4 +160,45 @@ TEST_CASE("little memory delays texts of a recurrent model and changes no bit") 
   CHECK(engine.cached_bytes() > 0);
   engine.drop_caches();
   CHECK(engine.cached_bytes() == 0);
+}
+
+namespace {
+
+// Fails all large allocations while `full`.
+class FullMemory final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK(!full || bytes < 1024, "not enough memory: a test's allocation fails");
+    return under->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return under->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    under->copy_data(to, from, bytes);
+  }
+
+  c10::Allocator* const under = c10::GetCPUAllocator();
+  bool full = false;
+};
+
+}  // namespace
+
+TEST_CASE("without memory for another text of a recurrent model, all calls fail, and later ones do not") {
+  Recurrent model;
+  Engine engine = model.engine();
+  const GenerateRequest request = request_of(random_ids(40, 1, model.loaded.config.vocab_size), 8),
+                        other = request_of(random_ids(40, 2, model.loaded.config.vocab_size), 8);
+  const GenerateResult expected = model.alone(request);
+  static FullMemory memory;
+  c10::SetCPUAllocator(&memory, 2);
+  const auto running = engine.submit({request}, {});
+  engine.step(model.loaded.weights);
+  const auto joining = engine.submit({other}, {});
+  memory.full = true;
+  CHECK_NOTHROW(engine.step(model.loaded.weights));
+  memory.full = false;
+  CHECK(running->failure);
+  CHECK(joining->failure);
+  REQUIRE_FALSE(engine.busy());
+  check_same(engine.generate(model.loaded.weights, {request}, {})[0], expected);
+  c10::SetCPUAllocator(memory.under, 2);
 }

@@ -24,6 +24,11 @@ static void allocate(AdamWMoments& moments, const std::vector<at::Tensor>& maste
 StepResult Learner::step(const AdamWOptions& options, const std::string& name,
                          std::optional<double> target_rate) {
   return guarded([&] {
+    // Checks the options: ranks cannot repeat a step once they have summed their gradients.
+    AdamWMoments none;
+    const TargetUpdate of_rate{{}, {}, target_rate.value_or(0)};
+    adamw_step({}, {}, {}, none, options, &of_rate);
+
     AdamWMoments& moments = moments_[name];
     const int64_t before = moments.steps;
     const Held online = held(WeightSet::online);

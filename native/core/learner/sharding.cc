@@ -253,16 +253,17 @@ std::vector<at::Tensor> Learner::summed_gradients() {
     return gradients_->list();
   }
   Shards& s = *shards_;
-  Units own;
-  for (size_t u = 0; u < s.layout.units(); ++u) {
-    if (s.exchanged(u)) {
-      own.push_back(s.sums[u]);
-      continue;
+  Units own, sums(s.layout.units());
+  options_.ranks->together([&] {
+    for (size_t u = 0; u < s.layout.units(); ++u) {
+      own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, s.gradients[u]));
+      if (!s.exchanged(u)) sums[u] = at::empty_like(own[u]);
     }
-    own.push_back(s.layout.own_of(u, s.gradients[u]));
-    const at::Tensor sum = at::empty_like(own[u]);
-    options_.ranks->reduce_scatter(sum, s.gradients[u]);
-    own[u].copy_(sum);
+  });
+  for (size_t u = 0; u < s.layout.units(); ++u) {
+    if (s.exchanged(u)) continue;
+    options_.ranks->reduce_scatter(sums[u], s.gradients[u]);
+    own[u].copy_(sums[u]);
   }
   return s.layout.pieces(own);
 }
@@ -278,21 +279,33 @@ std::optional<Learner::Saved> Learner::pending_gradients() {
   if (!options_.ranks) return gradients_ ? std::optional(Saved{gradients_}) : std::nullopt;
   RankGroup& ranks = *options_.ranks;
   if (ranks.max(gradients_.has_value()) == 0) return {};
-  ranks.together([&] { make_gradients(); });
-  const auto keep_on_first = [&](const at::Tensor& gradient) {
-    ranks.all_reduce(gradient);
-    at::Tensor sum = gradient.clone();
-    if (ranks.rank() != 0) gradient.zero_();
-    return sum;
+  Units own;
+  ranks.together([&] {
+    make_gradients();
+    if (!shards_) return;
+    for (size_t u = 0; u < shards_->layout.units(); ++u)
+      own.push_back(at::empty_like(shards_->exchanged(u) ? shards_->sums[u] : shards_->master[u]));
+  });
+  const auto keep_on_first = [&](const at::Tensor& sum) {
+    if (ranks.rank() != 0) sum.zero_();
   };
   if (!shards_) {
-    for (const at::Tensor& gradient : gradients_->list()) keep_on_first(gradient);
+    for (const at::Tensor& gradient : gradients_->list()) {
+      ranks.all_reduce(gradient);
+      keep_on_first(gradient);
+    }
     return Saved{gradients_};
   }
-  Shards& s = *shards_;
-  Units own;
-  for (size_t u = 0; u < s.layout.units(); ++u)
-    own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, keep_on_first(s.gradients[u])).clone());
+  const Shards& s = *shards_;
+  for (size_t u = 0; u < own.size(); ++u) {
+    if (s.exchanged(u)) {
+      own[u].copy_(s.sums[u]);
+      continue;
+    }
+    ranks.all_reduce(s.gradients[u]);
+    own[u].copy_(s.layout.own_of(u, s.gradients[u]));
+    keep_on_first(s.gradients[u]);
+  }
   return saved_parts(std::move(own));
 }
 
@@ -326,18 +339,23 @@ void Learner::reset_sharded_q_heads() {
   Shards& s = *shards_;
   // The heads are made from θ's whole float32 matrix, so every rank collects it.
   const size_t rest = s.layout.layers();
-  const at::Tensor all = s.layout.whole(rest, s.master[rest].options());
-  options_.ranks->all_gather(all, s.master[rest].clone());
-  Weights whole = master_.like(at::kFloat, options_.device);
+  at::Tensor all, own;
+  Weights whole;
+  options_.ranks->together([&] {
+    all = s.layout.whole(rest, s.master[rest].options());
+    own = s.master[rest].clone();
+    whole = master_.like(at::kFloat, options_.device);
+  });
+  options_.ranks->all_gather(all, own);
   s.layout.point(whole.list(), rest, all);
   whole.reset_q_heads(base_ ? *base_ : whole);
   const std::vector<at::Tensor> from = whole.list(), cut = s.layout.cut(from);
   const size_t heads = from.size() - 2 * master_.q.size();  // they are last in the list
   const auto set = [&](const Units& master, const std::vector<at::Tensor>& list) {
     for (size_t i = heads; i < from.size(); ++i) list[i].copy_(from[i]);
-    const std::vector<at::Tensor> own = s.layout.pieces(master);
-    for (size_t i = 0; i < own.size(); ++i)
-      if (s.layout.tensor_of(i) >= heads) own[i].copy_(cut[i]);
+    const std::vector<at::Tensor> pieces = s.layout.pieces(master);
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (s.layout.tensor_of(i) >= heads) pieces[i].copy_(cut[i]);
   };
   set(s.master, online_.list());
   if (target_) set(s.target_master, target_->list());

@@ -325,6 +325,36 @@ TEST_CASE("a gradient that is not finite on one rank skips the step of all") {
   }
 }
 
+TEST_CASE("a step that all ranks reject changes nothing, and can be repeated") {
+  AdamWOptions wrong = quick_step(), right = quick_step();
+  wrong.learning_rate = -1;
+  right.max_grad_norm = 0;  // else clipping would hide the size of the gradient
+  right.epsilon = 1;        // as would AdamW's
+  const auto lone = make(Kind::plain, at::kFloat);
+  lone->token_nll(some_texts(), true);
+  const double norm = lone->step(right, "").grad_norm;
+  for (int sharding : {0, 1, 2, 3}) {
+    CAPTURE(sharding);
+    std::vector<std::string> codes(2);
+    std::vector<at::Tensor> masters;
+    double norm_of_ranks = 0;
+    run_ranks(2, [&](const Group& group) {
+      const auto learner = make(Kind::plain, at::kFloat, group, sharding);
+      learner->token_nll(share(some_texts(), group.get()), true);
+      codes[static_cast<size_t>(group->rank())] =
+          code_of([&] { learner->step(wrong, ""); }) + " " + code_of([&] { learner->step(right, "", 2.0); });
+      const StepResult result = learner->step(right, "");
+      const auto whole = learner->whole_masters();
+      if (group->rank() != 0) return;
+      masters = copies(*whole);
+      norm_of_ranks = result.grad_norm;
+    });
+    CHECK(codes == std::vector<std::string>(2, "ERR_VALUE ERR_VALUE"));
+    CHECK(norm_of_ranks == doctest::Approx(norm).epsilon(1e-5));
+    CHECK(relative_difference(masters, lone->masters().list()) < 1e-6);
+  }
+}
+
 TEST_CASE("a rank that runs out of memory in a loss call does not hold up the others") {
   static FailingAllocator failing;
   c10::SetCPUAllocator(&failing, 1);
@@ -353,6 +383,48 @@ TEST_CASE("a rank that runs out of memory in a loss call does not hold up the ot
     });
     CHECK(codes[1] == "ERR_OUT_OF_MEMORY");
     CHECK(relative_difference(masters, lone->masters().list()) < 1e-5);
+  }
+  c10::SetCPUAllocator(failing.under, 1);
+}
+
+TEST_CASE("a rank that runs out of memory in a call of all ranks does not hold up the others") {
+  static FailingAllocator failing;
+  c10::SetCPUAllocator(&failing, 1);
+  test::Scratch directory;
+  struct Call {
+    Kind kind;
+    int sharding;
+    int64_t allocations;  // before the one that fails
+    std::function<void(Learner&)> run;
+  };
+  std::vector<Call> calls;
+  for (const int sharding : {1, 2, 3})
+    calls.push_back({Kind::plain, sharding, 12, [](Learner& learner) { learner.step(quick_step(), ""); }});
+  for (const int sharding : {1, 3}) {
+    calls.push_back({Kind::plain, sharding, 0, [&](Learner& learner) { learner.save(directory.path()); }});
+    calls.push_back({Kind::q, sharding, 1, [](Learner& learner) { learner.reset_q_heads(); }});
+  }
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CAPTURE(i);
+    const Call& call = calls[i];
+    const auto lone = make(call.kind, at::kFloat);
+    lone->token_nll(some_texts(), true);
+    const double norm = lone->step(quick_step(), "").grad_norm;
+    std::vector<std::string> codes(2);
+    std::vector<double> norms(2);
+    run_ranks(2, [&](const Group& group) {
+      const auto learner = make(call.kind, at::kFloat, group, call.sharding);
+      const auto own = static_cast<size_t>(group->rank());
+      learner->token_nll(share(some_texts(), group.get()), true);
+      if (own == 1) FailingAllocator::left = call.allocations;
+      codes[own] = code_of([&] { call.run(*learner); });
+      FailingAllocator::left = -1;
+      // The gradients are still those of each rank.
+      norms[own] = learner->step(quick_step(), "").grad_norm;
+    });
+    CHECK(codes == std::vector<std::string>{"ERR_PEER", "ERR_OUT_OF_MEMORY"});
+    CHECK(norms[0] == doctest::Approx(norm).epsilon(1e-5));
+    CHECK(norms[1] == norms[0]);
   }
   c10::SetCPUAllocator(failing.under, 1);
 }

@@ -139,11 +139,19 @@ char* bytes_at(const at::Tensor& tensor, int64_t offset) {
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); }
 
+// Views of a tensor's elements, at most `length` each, so that copies of them in float64 stay small.
+std::vector<at::Tensor> pieces_of(const at::Tensor& tensor, int64_t length) {
+  return tensor.reshape({-1}).split(length);
+}
+
 double global_norm(const Tensors& gradients) {
   double sum = 0;
   if (!gradients.empty() && !gradients[0].is_cpu()) {
-    for (const at::Tensor& g : gradients) sum += g.to(at::kDouble).square().sum().item<double>();
-    return std::sqrt(sum);
+    const at::Tensor squares = at::zeros({}, gradients[0].options().dtype(at::kDouble));
+    for (const at::Tensor& g : gradients)
+      for (const at::Tensor& piece : pieces_of(g, int64_t{1} << 22))
+        squares.add_(piece.to(at::kDouble).square().sum());
+    return std::sqrt(squares.item<double>());
   }
   const auto& kernels = optim_kernels::kernels();
   const Blocks blocks(gradients);
@@ -435,13 +443,11 @@ double relative_distance(const Tensors& a, const Tensors& b, const SumOverRanks&
   for (size_t i = 0; i < a.size(); ++i) {
     NLAC_REQUIRE(a[i].sizes() == b[i].sizes(), "ERR_SHAPE", "tensor ", i, " has shape ", a[i].sizes(), ", ",
                  b[i].sizes(), " expected");
-    // In pieces, so that the float64 copies stay small.
-    const at::Tensor left = a[i].reshape({-1}), right = b[i].reshape({-1});
-    constexpr int64_t piece = int64_t{1} << 20;
-    for (int64_t at = 0; at < left.numel(); at += piece) {
-      const int64_t length = std::min(piece, left.numel() - at);
-      const at::Tensor r = right.narrow(0, at, length).to(at::kDouble);
-      difference += (left.narrow(0, at, length).to(at::kDouble) - r).square().sum().item<double>();
+    constexpr int64_t length = int64_t{1} << 20;
+    const auto left = pieces_of(a[i], length), right = pieces_of(b[i], length);
+    for (size_t k = 0; k < left.size(); ++k) {
+      const at::Tensor r = right[k].to(at::kDouble);
+      difference += (left[k].to(at::kDouble) - r).square().sum().item<double>();
       size += r.square().sum().item<double>();
     }
   }

@@ -4,8 +4,9 @@
  *   {"checksum":"9ab3…","record":{…}}        CRC-32 of the record's JSON text, eight hex digits
  *   {"checksum":"…","record":{…},"more":true}   it counts only together with the next line
  *
- * An unfinished last line, as a crash leaves it, is dropped if it starts like a record, with the
- * lines that count only together with it. Any other damage is an error that names the line.
+ * What a crash leaves of a last write is dropped: an unfinished last line that starts like a record,
+ * or records with sectors of zeros, which did not reach the disk; with them all lines that count only
+ * together. Any other damage is an error that names the line.
  */
 
 import { closeSync, existsSync, openSync, readSync, realpathSync, rmSync, statSync } from "node:fs";
@@ -54,15 +55,18 @@ export class RecordWriter {
   }
 
   /**
-   * Opens `path`, or creates it, for appending, and locks it (`path`.lock). An unfinished last
-   * record is removed.
+   * Opens `path`, or creates it, for appending, and locks it (`path`.lock). What a crash left of the
+   * last write is removed.
+   *
+   * @param unsynced whether several writes may follow the last sync: what comes after a sector of
+   *   zeros is then removed too
    * @throws NlacError ERR_RUN for a file with anything but records, which is not changed, and for
    *   one that another process appends to; ERR_IO
    */
-  static resume(path: string): RecordWriter {
+  static resume(path: string, { unsynced = false } = {}): RecordWriter {
     const lock = lockRecords(path);
     try {
-      return new RecordWriter(path, existsSync(path) ? recordedBytes(path) : 0, lock);
+      return new RecordWriter(path, existsSync(path) ? recordedBytes(path, unsynced) : 0, lock);
     } catch (error) {
       lock?.release();
       throw error;
@@ -223,14 +227,18 @@ export function* readRecords<T>(
 }
 
 /** Bytes of `path` up to the end of its last whole record. Throws as `readRecords`. */
-function recordedBytes(path: string): number {
+function recordedBytes(path: string, unsynced: boolean): number {
   let whole = 0;
-  for (const { end } of wholeRecords(path, 2 ** 20)) whole = end;
+  for (const { end } of wholeRecords(path, 2 ** 20, unsynced)) whole = end;
   return whole;
 }
 
 /** The records of a file, and the byte offset after each; of records that count together, all. */
-function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: unknown; end: number }> {
+function* wholeRecords(
+  path: string,
+  chunkBytes: number,
+  unsynced = false,
+): Generator<{ record: unknown; end: number }> {
   const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
@@ -238,6 +246,9 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
     let together: { record: unknown; end: number }[] = [];
     let lines = 0;
     let read = 0;
+    let offset = 0; // of the line
+    // After a line that lacks sectors, and whether the next one belongs to the same write.
+    let torn: { fault: NlacError; goesOn: boolean } | undefined;
     for (;;) {
       const bytes = chunk.subarray(
         0,
@@ -250,7 +261,20 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
         begun = [];
         start = end + 1;
         lines++;
-        together.push({ record: parseLine(line, `${path}: line ${lines}`), end: read + start });
+        const begin = offset;
+        offset = read + start;
+        if (torn !== undefined) {
+          if (!torn.goesOn) throw torn.fault;
+          torn.goesOn = unsynced || hasMore(line);
+          continue;
+        }
+        try {
+          together.push({ record: parseLine(line, `${path}: line ${lines}`), end: offset });
+        } catch (error) {
+          if (!lacksSectors(Buffer.concat([line, Buffer.from("\n")]), begin)) throw error;
+          torn = { fault: error as NlacError, goesOn: unsynced || hasMore(line) };
+          continue;
+        }
         if (hasMore(line)) continue;
         yield* together;
         together = [];
@@ -259,7 +283,9 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
       read += bytes.length;
     }
     // A complete file ends with a newline; the rest of an interrupted write may follow.
-    if (!beginsAsRecord(Buffer.concat(begun)))
+    const rest = Buffer.concat(begun);
+    if (torn !== undefined && !torn.goesOn && rest.length > 0) throw torn.fault;
+    if (torn === undefined && !beginsAsRecord(rest) && !lacksSectors(rest, offset))
       throw new NlacError("ERR_RUN", `${path}: line ${lines + 1} is not a record.`);
   } finally {
     closeSync(fd);
@@ -271,6 +297,26 @@ function beginsAsRecord(line: Buffer): boolean {
   const begins = line.toString("latin1", 0, openingBytes);
   const digits = /^\{"checksum":"([0-9a-f]*)/.exec(begins)?.[1] ?? "";
   return opening(digits.padEnd(8, "0")).startsWith(begins);
+}
+
+/** The smallest unit that a disk writes at once, in bytes. */
+const sectorBytes = 512;
+
+/**
+ * Whether sectors of a line at `offset` of a file are zeros, as a crash leaves those that did not
+ * reach the disk, and no other byte of it is.
+ */
+function lacksSectors(line: Buffer, offset: number): boolean {
+  let lacking = false;
+  for (let start = 0; start < line.length; ) {
+    const end = start + sectorBytes - ((offset + start) % sectorBytes);
+    const sector = line.subarray(start, end);
+    const zeros = sector.every((byte) => byte === 0);
+    if (!zeros && sector.includes(0)) return false;
+    lacking ||= zeros;
+    start = end;
+  }
+  return lacking;
 }
 
 /** Whether the record of a line counts only together with the next one. */

@@ -2,7 +2,7 @@ import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 
 const fresh = () => join(mkdtempSync(join(tmpdir(), "nlac-records-")), "records.jsonl");
@@ -169,6 +169,70 @@ test("a writer resumes without a record that was cut at any byte", () => {
     const kept = length > whole.indexOf("\n") ? [{ first: 1 }] : [];
     expect([...readRecords(path)]).toEqual([...kept, "new"]);
   }
+});
+
+describe("sectors of zeros, which a crash leaves where a write did not reach the disk,", () => {
+  const long = { text: "x".repeat(1400) };
+  const zeroed = (path: string, from: number, to: number) =>
+    writeFileSync(path, readFileSync(path).fill(0, from, to));
+
+  test("are dropped with the last record, wherever they are in it", () => {
+    const path = fresh();
+    write(path, [{ first: 1 }, long]);
+    const whole = readFileSync(path);
+    const begin = whole.indexOf("\n") + 1;
+    const edges = [begin, 512, 1024, whole.length];
+    for (const [i, from] of edges.slice(0, -1).entries())
+      for (const to of edges.slice(i + 1)) {
+        writeFileSync(path, whole);
+        zeroed(path, from, to);
+        expect([...readRecords(path, 100)]).toEqual([{ first: 1 }]);
+        const writer = RecordWriter.resume(path);
+        expect(writer.bytes).toBe(begin);
+        writer.append("new");
+        writer.close();
+        expect([...readRecords(path)]).toEqual([{ first: 1 }, "new"]);
+      }
+  });
+
+  test("are dropped with all records of their write", () => {
+    const path = fresh();
+    const writer = new RecordWriter(path);
+    writer.appendDurably({ first: 1 });
+    writer.appendDurably(long, { second: 2 }, { third: 3 });
+    writer.close();
+    zeroed(path, 512, 1024);
+    expect([...readRecords(path)]).toEqual([{ first: 1 }]);
+  });
+
+  test("are damage before a later write, unless that need not be on disk either", () => {
+    const path = fresh();
+    write(path, [{ first: 1 }, long, { third: 3 }]);
+    zeroed(path, 512, 1024);
+    const damage = expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("line 2") });
+    expect(() => [...readRecords(path)]).toThrow(damage);
+    expect(() => RecordWriter.resume(path)).toThrow(damage);
+    appendFileSync(path, '{"checks'); // an unfinished line follows
+    expect(() => [...readRecords(path)]).toThrow(damage);
+    RecordWriter.resume(path, { unsynced: true }).close();
+    expect([...readRecords(path)]).toEqual([{ first: 1 }]);
+  });
+
+  test("are damage unless whole sectors are zeros", () => {
+    const path = fresh();
+    write(path, [{ first: 1 }, long]);
+    const whole = readFileSync(path);
+    for (const [from, to] of [
+      [700, 701],
+      [512, 1023],
+      [513, 1024],
+      [whole.length - 2, whole.length - 1],
+    ]) {
+      writeFileSync(path, whole);
+      zeroed(path, from!, to!);
+      expect(() => [...readRecords(path)]).toThrow(/line 2 is damaged/);
+    }
+  });
 });
 
 test("bytes that are not UTF-8 are damage, though they may decode to the same text", () => {

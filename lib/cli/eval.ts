@@ -144,16 +144,32 @@ Examples:
     .action(run);
 }
 
-async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
-  const excluded = {
-    critic: ["record", "report", "resume", "diagnose"],
-    diagnose: ["resume"], // earlier episodes are read only as figures, without their texts
-  } as const;
-  for (const given of ["critic", "diagnose"] as const) {
-    for (const option of flags[given] === undefined ? [] : excluded[given])
-      if (flags[option] !== undefined)
-        throw new NlacError("ERR_VALUE", `--${option} and --${given} exclude each other.`);
-  }
+/** Options that play, which --critic does not do. */
+const ofPlaying = [
+  ...(["split", "episodes", "trials", "concurrency", "temperature", "maxActionTokens"] as const),
+  ...(["constrainActions", "stepTimeout", "weights", "floor", "record", "resume", "report"] as const),
+  ...(["rewardModel", "bestOf", "diagnose", "branches"] as const),
+];
+
+/** Refuses options that would have no effect, so that nobody believes they had one. */
+function requireEffects(runOrModel: string, flags: EvalFlags, command: Command): void {
+  const given = (option: string) => command.getOptionValueSource(option) === "cli";
+  const name = (option: string) => `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  // --diagnose: earlier episodes are read only as figures, without their texts.
+  for (const [option, others] of [["critic", ofPlaying] as const, ["diagnose", ["resume"]] as const])
+    for (const other of given(option) ? others : [])
+      if (given(other))
+        throw new NlacError("ERR_VALUE", `${name(other)} and ${name(option)} exclude each other.`);
+  if (given("branches") && !flags.diagnose) throw new NlacError("ERR_VALUE", "--branches needs --diagnose.");
+  if (given("transitions") && !flags.diagnose && flags.critic === undefined)
+    throw new NlacError("ERR_VALUE", "--transitions needs --critic or --diagnose.");
+  for (const option of ["critic", "diagnose", "weights", "device", "dtype", "int8Generation"])
+    if (given(option) && !isLoadedHere(runOrModel))
+      throw new NlacError("ERR_VALUE", `${name(option)} needs a model that runs in this process.`);
+}
+
+async function run(runOrModel: string, flags: EvalFlags, command: Command): Promise<void> {
+  requireEffects(runOrModel, flags, command);
   if (flags.diagnose && flags.weights === "target")
     throw new NlacError(
       "ERR_VALUE",
@@ -216,9 +232,6 @@ async function measure(
   flags: EvalFlags,
   record: RecordWriter | undefined,
 ): Promise<void> {
-  for (const option of ["critic", "diagnose"] as const)
-    if (flags[option] !== undefined && !isLoadedHere(runOrModel))
-      throw new NlacError("ERR_VALUE", `--${option} needs a model that runs in this process.`);
   const recipe = recipeIfRun(runOrModel);
   const name = flags.environment ? environmentPath(flags.environment) : recipe?.environment.name;
   if (name === undefined) {

@@ -119,7 +119,8 @@ struct ModelConfig {
   }
 
   // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (another
-  // activation, another architecture, …), naming the key and the value.
+  // activation, another architecture, …), naming the key and the value. GGUF metadata may leave out what
+  // only the tensors show (load_weights.cc).
   static ModelConfig from_json(const std::string& config_json);
   static ModelConfig from_gguf(const GgufMetadata& metadata, bool has_output_tensor);
 

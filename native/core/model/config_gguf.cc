@@ -299,7 +299,6 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   config.pad_token_id = reader.integer_at("tokenizer.ggml.padding_token_id", 0, last).value_or(-1);
   drop_plain_kinds(config);
   validate(config, "GGUF metadata");
-  config.to_json("float32");  // a checkpoint could not be written otherwise
   return config;
 }
 

@@ -514,6 +514,7 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
     read_rope_factors(*factors, path, config);
     source.drop("rope_freqs.weight");
   }
+  config.to_json("float32");  // a checkpoint could not be written otherwise
 
   std::list<TensorEntry> split, restored;
   if (config.experts.count > 0 && !config.experts.clamped())

@@ -174,6 +174,8 @@ const runs: Record<string, () => Promise<void>> = {
       "2",
       "--max-action-tokens",
       "4",
+      "--split",
+      "train",
       "--record",
       out,
       "--json",

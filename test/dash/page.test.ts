@@ -190,8 +190,8 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
   test("runs are laid over each other, with the fields in which they differ", async () => {
     const { page } = await open(`view=metrics&run=a&with=b&filter=${encodeURIComponent("^loss/")}`);
     await page.getByText("config.batchSize").waitFor();
-    expect(await page.locator(".panel").count()).toBe(1);
     await page.locator(".panel canvas").waitFor();
+    expect(await page.locator(".panel").count()).toBe(1);
     // Texts about a run are no setting.
     expect(await page.getByRole("cell", { name: "description" }).count()).toBe(0);
     await page.fill("input[type=search]", "[");

@@ -16,8 +16,9 @@ describe("dispose", () => {
     const begun = new Promise<void>((resolve) => {
       first = resolve;
     });
+    // Long enough to be running still when a busy machine delivers its first token late.
     const running = model.generate(
-      Array.from({ length: 8 }, (_, seed) => ({ tokens: [1], maxNewTokens: 100, seed })),
+      Array.from({ length: 64 }, (_, seed) => ({ tokens: [1], maxNewTokens: 100, seed })),
       { onToken: () => first() },
     );
     await begun;
@@ -25,7 +26,7 @@ describe("dispose", () => {
     const codes = Promise.all(waiting.map(codeOf));
     const disposing = [model.dispose(), model.dispose()];
     expect(await codes).toEqual(["ERR_DISPOSED", "ERR_DISPOSED", "ERR_DISPOSED"]);
-    expect(await running).toHaveLength(8);
+    expect(await running).toHaveLength(64);
     await Promise.all(disposing);
     await model.dispose();
     await model[Symbol.asyncDispose]();

@@ -79,9 +79,9 @@ export class Corrections {
     const { episode, key } = given;
     const earlier = this.#all.find((one) => key !== undefined && one.key === key && one.episode === episode);
     if (earlier !== undefined && earlier.request !== given.request) throw keyReused("correction");
-    const correction = earlier ?? { id: randomUUID(), ...given };
     this.#writer.requireUnchanged();
     if (earlier !== undefined) return earlier;
+    const correction = { id: randomUUID(), ...given };
     this.#writer.appendDurably(correction);
     this.#all.push(correction);
     return correction;

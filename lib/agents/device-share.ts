@@ -5,6 +5,7 @@
  */
 
 import { throwIfAborted } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 
 export interface DeviceShareOptions {
   /**
@@ -15,9 +16,6 @@ export interface DeviceShareOptions {
   /** Milliseconds since any fixed time. Default `performance.now`. */
   now?: () => number;
 }
-
-/** The longest delay of a timer, in milliseconds. A longer wait, of a month, has no timer. */
-const maxDelayMs = 2 ** 31 - 1;
 
 /** Number of latest requests over which latencies are measured. */
 const measuredRequests = 256;
@@ -193,6 +191,7 @@ export class DeviceShare {
   /** Resolves when a request has left, the signal has fired, or `ms` have passed. */
   #change(signal: AbortSignal | undefined, ms?: number): Promise<void> {
     return new Promise((resolve) => {
+      // A wait of a month or more has no timer.
       const timer =
         ms === undefined || ms > maxDelayMs ? undefined : setTimeout(() => done(), Math.max(0, ms));
       const done = () => {

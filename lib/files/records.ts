@@ -303,8 +303,10 @@ function beginsAsRecord(line: Buffer): boolean {
 const sectorBytes = 512;
 
 /**
- * Whether sectors of a line at `offset` of a file are zeros, as a crash leaves those that did not
- * reach the disk, and no other byte of it is.
+ * Whether whole sectors of a line are zeros, as a crash leaves sectors that did not reach the disk.
+ * Other zeros are damage: the result is then false.
+ *
+ * @param offset of the line in its file
  */
 function lacksSectors(line: Buffer, offset: number): boolean {
   let lacking = false;

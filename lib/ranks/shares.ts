@@ -35,7 +35,7 @@ export function sharesOf(
 
 /** Tokens of a block of the KV cache. */
 const blockTokens = 16;
-/** Maximum number of prefixes that are known; those that were noted first are forgotten. */
+/** Maximum number of prefixes that are remembered; the oldest are forgotten first. */
 const maxKnown = 2 ** 20;
 /** A rank with cached prefixes takes at most this multiple of an equal share of a call. */
 const largestLoad = 1.25;

@@ -298,9 +298,9 @@ export class Episodes {
   }
 
   /**
-   * Ends the episodes that were not answered or rewarded for `ms` milliseconds, and neither were
-   * those that they work for, nor those that work for them. Those with a reward are recorded as
-   * truncated, with their sub-episodes; the others are dropped. Throws ERR_IO.
+   * Ends the episodes that were not answered or rewarded for `ms` milliseconds. An episode and its
+   * sub-episodes stay while one of them is active. Rewarded ones are recorded as truncated, with
+   * their sub-episodes; the others are dropped. Throws ERR_IO.
    */
   expire(ms: number): void {
     const active = new Set<OpenEpisode>();
@@ -309,7 +309,7 @@ export class Episodes {
         for (const one of this.#withParents(episode)) active.add(one);
     const isIdle = (episode: OpenEpisode) => !this.#withParents(episode).some((one) => active.has(one));
     const idle = [...this.#open].filter(([, episode]) => isIdle(episode));
-    // First those that may pass their reward on.
+    // Rewarded ones first, because their sub-episodes get the reward.
     const [rewarded, others] = [true, false].map((is) => idle.filter(([, one]) => one.rewarded === is));
     this.#dropAll([...rewarded!, ...others!]);
   }
@@ -363,7 +363,8 @@ export class Episodes {
   /**
    * Deletes recorded episodes: their content is removed from the file. Their places remain, so that
    * the numbers of later episodes do not change. Others may be recorded meanwhile. Dropped episodes
-   * leave the log of open ones. Resolves to whether there were any to delete. If it throws ERR_IO or ERR_ABORTED (closed), the file is unchanged.
+   * leave the log of open ones. Resolves to whether there were any to delete. If it throws ERR_IO or
+   * ERR_ABORTED (closed), the file is unchanged.
    */
   async deleteRecorded(is: (record: EpisodeRecord) => boolean): Promise<boolean> {
     const { path } = this.#writer;

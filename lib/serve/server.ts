@@ -16,6 +16,7 @@ import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import type { WeightSet } from "../model/language-model.ts";
 import type { ActionFormat } from "../prompts/policy.ts";
@@ -121,9 +122,6 @@ export interface Server {
    */
   close(graceMs?: number): Promise<void>;
 }
-
-/** The longest delay of a timer, in milliseconds; a longer one fires at once. */
-const maxDelayMs = 2 ** 31 - 1;
 
 /**
  * Time for the headers of a request, and for all of it; a client that reads nothing is disconnected

@@ -9,6 +9,7 @@
 import OpenAI from "openai";
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Message, Usage } from "../contract/environment.ts";
 import { type Budget, checkBudget, Places } from "./limits.ts";
@@ -91,16 +92,13 @@ export interface ServiceOptions {
   fetch?: typeof fetch;
 }
 
-/** The longest delay of a timer, in milliseconds. */
-const maxTimeoutMs = 2 ** 31 - 1;
-
 const optionsSchema = z.strictObject({
   model: z.string().min(1),
   baseURL: z.string().optional(),
   apiKey: z.string().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
-  timeout: z.number().positive().max(maxTimeoutMs).default(30_000),
+  timeout: z.number().positive().max(maxDelayMs).default(30_000),
   maxRetries: z.int().nonnegative().default(10),
   concurrency: z.int().positive().default(64),
   budget: z
@@ -138,7 +136,7 @@ export function chatService(options: ServiceOptions): ChatService {
     // The client's timeout ends at the response headers and its pauses cannot be aborted: see
     // `withRetries` and `wholeAnswer`.
     maxRetries: 0,
-    timeout: maxTimeoutMs,
+    timeout: maxDelayMs,
     fetch,
   });
 

@@ -8,7 +8,7 @@ import { thinkClose, thinkOpen } from "./reasoning.ts";
 import { ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
-/** What an id adds to a text: itself, or text that stands for it. */
+/** What an id adds to the text: the id itself, or other text in its place. */
 type Part = { id: number } | { text: string };
 
 const marks = new WeakMap<Tokenizer, readonly number[] | undefined>();

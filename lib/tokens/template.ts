@@ -144,7 +144,8 @@ export class ChatTemplate {
 
   /**
    * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3,
-   * DeepSeek-R1 and gpt-oss do; undefined if it does not. Determined by rendering a turn before a question.
+   * DeepSeek-R1 and gpt-oss do; undefined if it does not. Determined by rendering a turn before a
+   * question.
    */
   get reasoning(): ReasoningForm | undefined {
     this.#reasoning ??= { form: this.#reasoningForm() };

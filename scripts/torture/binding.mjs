@@ -1,9 +1,9 @@
 // Hostile arguments to the native addon itself, without the checks of lib/: every export and every
 // method of its handles. Each call must return, or throw or reject with a code; the process must stay.
-import { fork } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { processorSeconds, startChild } from "./support/forked-child.mjs";
 
 export const about = "hostile arguments to every function of the native addon";
 
@@ -21,7 +21,7 @@ export async function run({ runs, seed, first = 0, report }) {
   let child;
   try {
     for (let number = first; number < first + runs; number++) {
-      child ??= await startChild(directory, trace);
+      child ??= await startChild("binding-child.mjs", [trace], { cwd: directory, serialization: "advanced" });
       const began = processorSeconds(child.pid);
       const reply = await ask(child, { seed, number, calls }, began);
       const seconds = reply.died === undefined ? processorSeconds(child.pid) - began : 0;
@@ -50,26 +50,6 @@ function problemOf({ uncoded, rss }) {
 
 function lastCall(trace) {
   return readFileSync(trace, "utf8").split("\0")[0];
-}
-
-async function startChild(directory, trace) {
-  const child = fork(new URL("./support/binding-child.mjs", import.meta.url), [trace], {
-    cwd: directory,
-    serialization: "advanced",
-    stdio: ["ignore", "ignore", "ignore", "ipc"],
-  });
-  await new Promise((resolve, reject) => {
-    child.once("message", resolve);
-    child.once("exit", () => reject(new Error("the child does not start")));
-  });
-  child.removeAllListeners("exit");
-  return child;
-}
-
-/** Processor time that a process has used so far, in seconds; Linux counts it in hundredths. */
-function processorSeconds(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
 /** Resolves to the child's reply, or to how it died. */

@@ -2,10 +2,10 @@
 // template, index, safetensors or GGUF. A run is one directory, opened in a child process within 10
 // s of processor time and 4 GB. Every failure has a code, and no shard outside the directory is
 // opened.
-import { fork } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { processorSeconds, startChild } from "./support/forked-child.mjs";
 import { randomSource, writeHostileModel } from "./support/hostile-models.mjs";
 
 export const about = "hostile model directories: no crash, no hang, no uncoded error";
@@ -21,7 +21,7 @@ export async function run({ runs, seed, first = 0, report }) {
   let child;
   try {
     for (let number = first; number < first + runs; number++) {
-      child ??= await startChild();
+      child ??= await startChild("model-child.mjs");
       const { path, faults, mustFail } = writeHostileModel(parent, randomSource(seed, number));
       const began = processorSeconds(child.pid);
       const reply = await ask(child, path, began + limitSeconds);
@@ -52,24 +52,6 @@ function problemOf({ outcomes, died, rss }, mustFail) {
   if (mustFail && outcomes.load === "ok") return "a shard outside the directory was opened";
   if (rss > limitBytes) return `${rss} bytes of memory`;
   return undefined;
-}
-
-async function startChild() {
-  const child = fork(new URL("./support/model-child.mjs", import.meta.url), {
-    stdio: ["ignore", "ignore", "ignore", "ipc"],
-  });
-  await new Promise((resolve, reject) => {
-    child.once("message", resolve);
-    child.once("exit", () => reject(new Error("the child does not start")));
-  });
-  child.removeAllListeners("exit");
-  return child;
-}
-
-/** Processor time that a process has used so far, in seconds; Linux counts it in hundredths. */
-function processorSeconds(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
 /**

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { readRecords } from "../../../dist/files/records.js";
 import { findLibtorch } from "../../../dist/native/libtorch.js";
+import { processorSeconds } from "./forked-child.mjs";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 /** A child that takes longer than this, in milliseconds, hangs. The machine may be busy. */
@@ -91,11 +92,10 @@ export function runChild(script, args, { env = {}, killAtCpu } = {}) {
   });
 }
 
-/** CPU time of a process so far, to a hundredth of a second; 0 when it has ended. */
+/** As `processorSeconds`; 0 when the process has ended. */
 function cpuSeconds(pid) {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
-    return (Number(fields[11]) + Number(fields[12])) / 100;
+    return processorSeconds(pid);
   } catch {
     return 0;
   }

@@ -36,6 +36,19 @@ void check_same(const LoadedModel& a, const LoadedModel& b) {
   }
 }
 
+// Writes a GGUF fixture to `path`, with one tensor changed by change(data, bytes).
+template <typename Change>
+void write_changed(const std::string& name, const std::string& tensor, const std::string& path,
+                   const Change& change) {
+  Bytes bytes = read_bytes(fixture("io/" + name));
+  const GgufFile file = open_gguf(fixture("io/" + name));
+  const auto entry = std::find_if(file.tensors.begin(), file.tensors.end(),
+                                  [&](const TensorEntry& one) { return one.name == tensor; });
+  REQUIRE(entry != file.tensors.end());
+  change(bytes.data() + (entry->data - file.file->data()), entry->bytes);
+  write_text(path, std::string(bytes.begin(), bytes.end()));
+}
+
 // Copies a model's directory, for the test to break.
 void copy_model(const std::string& name, const Scratch& scratch) {
   std::filesystem::copy(fixture("io/" + name), scratch.path());
@@ -102,33 +115,19 @@ TEST_CASE("a GGUF of a newer family loads to the same configuration and values")
 }
 
 TEST_CASE("rotary factors of Gemma 4 that are no proportion are refused") {
-  const std::string path = fixture("io/gemma4_moe.gguf");
-  Bytes bytes = read_bytes(path);
-  const GgufFile file = open_gguf(path);
-  const auto entry = std::find_if(file.tensors.begin(), file.tensors.end(),
-                                  [](const TensorEntry& one) { return one.name == "rope_freqs.weight"; });
-  REQUIRE(entry != file.tensors.end());
-  const size_t last = static_cast<size_t>(entry->data + entry->bytes - file.file->data()) - sizeof(float);
-  const float two = 2;
-  std::memcpy(bytes.data() + last, &two, sizeof two);
   const Scratch scratch;
-  write_text(scratch / "model.gguf", std::string(bytes.begin(), bytes.end()));
+  const float two = 2;
+  write_changed(
+      "gemma4_moe.gguf", "rope_freqs.weight", scratch / "model.gguf",
+      [&](uint8_t* data, size_t bytes) { std::memcpy(data + bytes - sizeof two, &two, sizeof two); });
   CHECK_REFUSED(load_model(scratch / "model.gguf", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT",
                 "rope_freqs.weight");
 }
 
 TEST_CASE("a GGUF whose decays of a gated delta net are not negative is refused") {
-  const std::string path = fixture("io/qwen3_5.gguf");
-  Bytes bytes = read_bytes(path);
-  const GgufFile file = open_gguf(path);
-  const auto entry = std::find_if(file.tensors.begin(), file.tensors.end(),
-                                  [](const TensorEntry& one) { return one.name == "blk.0.ssm_a"; });
-  REQUIRE(entry != file.tensors.end());
-  const auto at = std::search(bytes.begin(), bytes.end(), entry->data, entry->data + entry->bytes);
-  REQUIRE(at != bytes.end());
-  *(at + 3) &= 0x7F;  // the sign of the first value
   const Scratch scratch;
-  write_text(scratch / "model.gguf", std::string(bytes.begin(), bytes.end()));
+  write_changed("qwen3_5.gguf", "blk.0.ssm_a", scratch / "model.gguf",
+                [](uint8_t* data, size_t) { data[3] &= 0x7F; });  // the sign of the first value
   CHECK_REFUSED(load_model(scratch / "model.gguf", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "blk.0.ssm_a");
 }
 

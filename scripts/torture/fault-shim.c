@@ -4,10 +4,12 @@
 //                    ftruncate, unlink, link; from 1) fails with ERRNO. MODE "once"; "onwards": all later
 //                    ones of the kind fail too; "torn": a write stops halfway, and the next one fails.
 //   NLAC_SHIM_KILL   N: SIGKILL at the Nth operation of any kind; half of a write is done
-//   NLAC_SHIM_LOG    a file to which every successful operation is appended, with its data
+//   NLAC_SHIM_LOG    a file to which every operation is appended, with its data, and what the process prints
 //   NLAC_SHIM_COUNTS a file that gets the number of operations of each kind at exit, in the order above
 // Operations are serialized by a mutex, so that the log has their order. A record of the log is a
-// struct record, then the path, the second path of a rename or link, and the data of a write.
+// struct record, then the path, the second path of a rename or link, and the data of a write. It is
+// written before the operation, so that of a killed process only the last one may not have happened. A
+// CANCEL record follows if it failed. PRINT has what was written to the standard output.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +27,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum kind { WRITE, FSYNC, RENAME, OPEN, MKDIR, FTRUNCATE, UNLINK, LINK, KINDS };
+enum kind { WRITE, FSYNC, RENAME, OPEN, MKDIR, FTRUNCATE, UNLINK, LINK, KINDS, CANCEL = KINDS, PRINT };
 static const char* const kind_names[KINDS] = {"write", "fsync",     "rename", "open",
                                               "mkdir", "ftruncate", "unlink", "link"};
 
@@ -117,17 +119,20 @@ static void note(enum kind kind, const char* path, const char* second, int creat
   errno = saved;
 }
 
+static void cancel(void) { note(CANCEL, "", NULL, 0, 0, NULL, 0, 0); }
+
 static int open_at(int directory, const char* path, int flags, mode_t mode) {
   if (directory != AT_FDCWD || !below(path)) return (int)syscall(SYS_openat, directory, path, flags, mode);
   pthread_mutex_lock(&mutex);
   int fd = -1;
   if (enter(OPEN) != 1) {
     const int created = (flags & O_CREAT) && syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0;
+    note(OPEN, path, NULL, created | ((flags & O_TRUNC) ? 2 : 0), 0, NULL, 0, 0);
     fd = (int)syscall(SYS_openat, directory, path, flags, mode);
+    if (fd < 0) cancel();
     if (fd >= 0 && fd < MAX_FD) {
       forget(fd);
       fd_paths[fd] = strdup(path);
-      note(OPEN, path, NULL, created | ((flags & O_TRUNC) ? 2 : 0), 0, NULL, 0, 0);
     }
   }
   pthread_mutex_unlock(&mutex);
@@ -173,7 +178,16 @@ static ssize_t raw_write(int fd, const struct iovec* parts, int count, off_t at)
   return at < 0 ? syscall(SYS_writev, fd, parts, count) : syscall(SYS_pwritev, fd, parts, count, at, 0L);
 }
 
+static ssize_t print(const struct iovec* parts, int count) {
+  pthread_mutex_lock(&mutex);
+  const ssize_t done = raw_write(STDOUT_FILENO, parts, count, -1);
+  if (done > 0) note(PRINT, "", NULL, 0, 0, parts, count, (size_t)done);
+  pthread_mutex_unlock(&mutex);
+  return done;
+}
+
 static ssize_t write_parts(int fd, const struct iovec* parts, int count, off_t at) {
+  if (fd == STDOUT_FILENO && log_fd >= 0) return print(parts, count);
   if (path_of(fd) == NULL) return raw_write(fd, parts, count, at);
   pthread_mutex_lock(&mutex);
   off_t offset = at;
@@ -188,10 +202,20 @@ static ssize_t write_parts(int fd, const struct iovec* parts, int count, off_t a
   const int how = enter(WRITE);
   if (how != 1) {
     struct iovec first = parts[0];
-    if (how == 2) first.iov_len /= 2;
-    done = raw_write(fd, how == 2 ? &first : parts, how == 2 ? 1 : count, at);
+    if (how == 2) {
+      first.iov_len /= 2;
+      parts = &first;
+      count = 1;
+    }
+    size_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
+    note(WRITE, fd_paths[fd], NULL, 0, (uint64_t)offset, parts, count, bytes);
+    done = raw_write(fd, parts, count, at);
     if (how == 2 && kill_at > 0) syscall(SYS_kill, getpid(), SIGKILL);
-    if (done > 0) note(WRITE, fd_paths[fd], NULL, 0, (uint64_t)offset, parts, count, (size_t)done);
+    if (done != (ssize_t)bytes) {
+      cancel();
+      if (done > 0) note(WRITE, fd_paths[fd], NULL, 0, (uint64_t)offset, parts, count, (size_t)done);
+    }
   }
   pthread_mutex_unlock(&mutex);
   return done;
@@ -218,8 +242,11 @@ static int on_descriptor(enum kind kind, int fd, long number, long argument) {
   if (path_of(fd) == NULL) return (int)syscall(number, fd, argument);
   pthread_mutex_lock(&mutex);
   int result = -1;
-  if (enter(kind) != 1) result = (int)syscall(number, fd, argument);
-  if (result == 0) note(kind, fd_paths[fd], NULL, 0, (uint64_t)argument, NULL, 0, 0);
+  if (enter(kind) != 1) {
+    note(kind, fd_paths[fd], NULL, 0, (uint64_t)argument, NULL, 0, 0);
+    result = (int)syscall(number, fd, argument);
+    if (result != 0) cancel();
+  }
   pthread_mutex_unlock(&mutex);
   return result;
 }
@@ -235,8 +262,11 @@ static int on_path(enum kind kind, const char* path, const char* second, long nu
   if (!below(path)) return (int)syscall(number, a, b, c, d, 0L);
   pthread_mutex_lock(&mutex);
   int result = -1;
-  if (enter(kind) != 1) result = (int)syscall(number, a, b, c, d, 0L);
-  if (result == 0) note(kind, path, second, 0, 0, NULL, 0, 0);
+  if (enter(kind) != 1) {
+    note(kind, path, second, 0, 0, NULL, 0, 0);
+    result = (int)syscall(number, a, b, c, d, 0L);
+    if (result != 0) cancel();
+  }
   pthread_mutex_unlock(&mutex);
   return result;
 }

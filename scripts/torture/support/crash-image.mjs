@@ -15,8 +15,11 @@
 //    between them.
 // So a renamed file may be empty, and a deleted checkpoint may be removed before the new one
 // exists.
+//
+// A killed process loses nothing that it has handed to the kernel: what it leaves behind are all
+// operations up to a moment. A write that was in progress may be cut anywhere.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 
 const page = 4096;
@@ -24,9 +27,15 @@ const page = 4096;
 const newFile = () => ({ changes: [], synced: 0 });
 const newDirectory = () => ({ entries: new Map(), changes: [], synced: 0 });
 
-/** The file system after the first `count` operations of `operations`, all below `root`. */
-export function replay(operations, count, root) {
-  const top = newDirectory();
+/** An empty file system. */
+export const newFileSystem = newDirectory;
+
+/**
+ * The file system after the first `count` operations of `operations`, all below `root`.
+ *
+ * @param top the file system before, which is changed. Default: an empty one
+ */
+export function replay(operations, count, root, top = newDirectory()) {
   const find = (path) => {
     const names = relative(root, path).split("/").filter(Boolean);
     return names.reduce((node, name) => node?.entries?.get(name), top);
@@ -94,35 +103,63 @@ function between(low, high, random) {
 
 function contents({ changes, synced }, random) {
   const mode = random === undefined ? 1 : random();
-  let bytes = changes.slice(0, synced).reduce(apply, Buffer.alloc(0));
-  if (mode < 0.25) return bytes;
+  if (mode < 0.25) return built(changes.slice(0, synced));
+  if (mode >= 0.75) return built(changes);
   const pending = changes.slice(synced);
-  if (mode >= 0.75) return pending.reduce(apply, bytes);
   if (mode < 0.5) {
     const count = Math.floor(random() * (pending.length + 1));
-    return pending.slice(0, count).reduce(apply, bytes);
+    return built(changes.slice(0, synced + count));
   }
-  const full = pending.reduce(apply, bytes).length;
+  const full = built(changes).length;
+  const kept = changes.slice(0, synced);
   for (const change of pending) {
     if (change.data === undefined) {
-      if (random() < 0.5) bytes = apply(bytes, change);
+      if (random() < 0.5) kept.push(change);
       continue;
     }
     for (let start = 0; start < change.data.length; ) {
       const end = start + page - ((change.offset + start) % page);
       const piece = { offset: change.offset + start, data: change.data.subarray(start, end) };
-      if (random() < 0.5) bytes = apply(bytes, piece);
+      if (random() < 0.5) kept.push(piece);
       start = end;
     }
   }
-  return random() < 0.5 && full > bytes.length ? apply(bytes, { size: full }) : bytes;
+  const bytes = built(kept);
+  return random() < 0.5 && full > bytes.length ? built([...kept, { size: full }]) : bytes;
 }
 
-/** `bytes` after a write or a truncation. */
-function apply(bytes, { offset, data, size }) {
-  const length = size ?? Math.max(bytes.length, offset + data.length);
-  const changed = Buffer.alloc(length);
-  bytes.copy(changed);
-  if (data !== undefined) data.copy(changed, offset);
-  return changed;
+/** The bytes of a file after its writes and truncations. */
+function built(changes) {
+  const ends = changes.map(({ offset, data, size }) => size ?? offset + data.length);
+  const bytes = Buffer.alloc(Math.max(0, ...ends));
+  let length = 0;
+  for (const { offset, data, size } of changes) {
+    if (data === undefined) {
+      if (size < length) bytes.fill(0, size, length);
+      length = size;
+    } else {
+      data.copy(bytes, offset);
+      length = Math.max(length, offset + data.length);
+    }
+  }
+  return bytes.subarray(0, length);
+}
+
+/**
+ * Where the directory `path` differs from all that was written to `top`: a name; undefined if it
+ * does not.
+ */
+export function differenceFrom(top, path) {
+  const found = readdirSync(path, { withFileTypes: true });
+  const other = found.find((entry) => top.entries.get(entry.name) === undefined);
+  if (other !== undefined) return join(path, other.name);
+  for (const [name, inode] of top.entries) {
+    const [entry, child] = [found.find((one) => one.name === name), join(path, name)];
+    if (entry === undefined || entry.isDirectory() !== (inode.entries !== undefined)) return child;
+    if (entry.isDirectory()) {
+      const inner = differenceFrom(inode, child);
+      if (inner !== undefined) return inner;
+    } else if (!readFileSync(child).equals(built(inode.changes))) return child;
+  }
+  return undefined;
 }

@@ -1,16 +1,19 @@
 // A recording server and its client in one process: node record.mjs EPISODES FILE... Plays the
 // episodes that a file does not have yet, two turns each, one after another, and prints a line "ack
-// NAME" when the server has accepted an episode's reward. Then prints, per file, {"done": true} or
+// NAME" when the server has sent the answer to an episode's reward. Then prints, per file, {"done": true} or
 // {"code", "message"}, with its seconds, the process's CPU time when the server was ready and at the
 // end, and its largest memory so far.
 import { existsSync, writeSync } from "node:fs";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { Learner } from "../../../dist/index.js";
 import { serve } from "../../../dist/serving.js";
+import { onAcknowledged } from "./acknowledged.mjs";
 import { cpuSeconds } from "./in-process.mjs";
 
 const [episodes, ...files] = process.argv.slice(2);
 const print = (line) => writeSync(1, `${line}\n`);
+
+onAcknowledged(print);
 
 class Refused extends Error {}
 
@@ -35,7 +38,8 @@ async function play(url, name, number) {
     );
     messages.push(answer.choices[0].message, { role: "user", content: `Turn ${turn}` });
   }
-  const reward = () => post(`${url}/v1/episodes/${name}/reward`, { reward: (number % 3) / 2 });
+  const acknowledge = { "x-acknowledge": `ack ${name}` };
+  const reward = () => post(`${url}/v1/episodes/${name}/reward`, { reward: (number % 3) / 2 }, acknowledge);
   // A refused reward was not added, and may be sent again.
   await reward().catch(reward);
 }
@@ -54,7 +58,6 @@ async function record(file) {
       const name = `episode-${number}`;
       if (had.has(name)) continue;
       await play(server.url, name, number);
-      print(`ack ${name}`);
     }
   } catch (error) {
     const message = String(error?.message ?? error);

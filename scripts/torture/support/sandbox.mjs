@@ -146,17 +146,25 @@ export function difference(expected, found) {
 }
 
 /**
- * Runs a script of this folder on several directories or files, one after another: a process costs
- * more than what it does with one. Resolves to the result of each and how its process ended. A
- * process that ends early is replaced for those that it has not reached.
+ * Runs a script of this folder on several targets, one after another, each with arguments of its
+ * own: a process costs more than what it does with one. Resolves to the result of each, its lines,
+ * and how its process ended. A process that ends early is replaced for those that it has not
+ * reached.
  */
-export async function runChildOnAll(script, args, paths) {
+export async function runChildOnAll(script, args, targets) {
   const results = [];
-  while (results.length < paths.length) {
-    const ending = await runChild(script, [...args, ...paths.slice(results.length)]);
-    const made = ending.lines.flatMap((line) => lastJson([line]) ?? []);
-    results.push(...made.map((result) => ({ ...ending, result })));
-    if (results.length < paths.length) results.push({ ...ending, result: undefined });
+  while (results.length < targets.length) {
+    const ending = await runChild(script, [...args, ...targets.slice(results.length).flat()]);
+    let lines = [];
+    for (const line of ending.lines) {
+      const result = lastJson([line]);
+      if (result === undefined) lines.push(line);
+      else {
+        results.push({ ...ending, lines, result });
+        lines = [];
+      }
+    }
+    if (results.length < targets.length) results.push({ ...ending, lines, result: undefined });
   }
   return results;
 }

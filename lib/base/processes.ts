@@ -20,8 +20,16 @@ export type ProcessIdentity = z.infer<typeof processIdentity>;
 
 const table = processTable();
 
+let own: ProcessIdentity | undefined;
+
 /** A process of this machine, by default this one. */
 export function identify(pid: number = process.pid): ProcessIdentity {
+  if (pid !== process.pid) return identityOf(pid);
+  own ??= identityOf(pid);
+  return own;
+}
+
+function identityOf(pid: number): ProcessIdentity {
   const started = table.startOf(pid) ?? "";
   return { host: hostname(), boot: table.bootId(), namespace: table.namespace(), pid, started };
 }

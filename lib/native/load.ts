@@ -59,14 +59,21 @@ export function findAddon(
   return directory === undefined ? undefined : { variant, directory };
 }
 
-/** The first 12 hex digits of the addon's SHA-256, because builds may round differently. */
+const digests = new Map<string, string>();
+
+/**
+ * The first 12 hex digits of the addon's SHA-256, because builds may round differently. Each file is
+ * read once per process.
+ */
 export function addonDigest(variant: Variant): string | undefined {
   const found = findAddon(variant);
   if (found === undefined) return undefined;
-  return createHash("sha256")
-    .update(readFileSync(join(found.directory, "nlac.node")))
-    .digest("hex")
-    .slice(0, 12);
+  const file = join(found.directory, "nlac.node");
+  const known = digests.get(file);
+  if (known !== undefined) return known;
+  const digest = createHash("sha256").update(readFileSync(file)).digest("hex").slice(0, 12);
+  digests.set(file, digest);
+  return digest;
 }
 
 /**

@@ -15,11 +15,18 @@ export interface Source {
   commit: string | null;
 }
 
+let described: Source | undefined;
+
+/** The source that this process runs, as it was at the first call. */
 export function describeSource(): Source {
-  if (!isCheckout()) return { version, commit: null };
+  described ??= { version, commit: isCheckout() ? commitOf() : null };
+  return described;
+}
+
+function commitOf(): string | null {
   const commit = git("rev-parse", "--short", "HEAD");
   const changed = git("status", "--porcelain", "--untracked-files=no");
-  return { version, commit: commit && (changed ? `${commit}+` : commit) };
+  return commit && (changed ? `${commit}+` : commit);
 }
 
 /** What a run's numbers depend on besides its recipe: the source, and the compiled core. */

@@ -5,7 +5,14 @@
 // names a damaged file counts as "named"; it is a failure once a checkpoint was complete.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { attackImages, logSession, printedBefore } from "./support/images.mjs";
+import {
+  attackImages,
+  completeBefore,
+  logSession,
+  lostCheckpoint,
+  printedBefore,
+  savedCheckpoints,
+} from "./support/images.mjs";
 import { trainings } from "./support/recipes.mjs";
 import { checkRecording } from "./support/recordings.mjs";
 import { buildShim, difference, fingerprint, inDirectory, told } from "./support/sandbox.mjs";
@@ -28,7 +35,11 @@ function training(name) {
   return {
     async log(root, library) {
       const logged = await logSession(root, library, (start) => start("train.mjs", [name, runOf(root)]));
-      return { ...logged, saved: savedCheckpoints(logged, runOf(root)), fingerprint: fingerprint(runOf(root)) };
+      return {
+        ...logged,
+        saved: savedCheckpoints(logged, runOf(root)),
+        fingerprint: fingerprint(runOf(root)),
+      };
     },
     before(image, { saved }) {
       const path = runOf(image.root);
@@ -43,30 +54,10 @@ function training(name) {
       const { done, code, message } = ending.result ?? {};
       if (done) return { fault: difference(expected, fingerprint(runOf(image.root))) };
       const named = /^ERR_/.test(code) && message.includes(image.root);
-      if (named && completeBefore(image, saved) === 0) return { counts: { named: 1 } };
+      if (named && completeBefore(image, saved) === undefined) return { counts: { named: 1 } };
       return { fault: `the run cannot be resumed: ${told(ending)}` };
     },
   };
-}
-
-/** After which operations each checkpoint is complete: for a kill, and for a power failure. */
-export function savedCheckpoints({ operations }, run) {
-  return operations.flatMap(({ kind, second }, i) => {
-    if (kind !== "rename" || second !== join(run, "latest")) return [];
-    const synced = operations.findIndex(({ kind, path }, j) => j > i && kind === "fsync" && path === run);
-    return [{ killed: i + 1, crashed: synced < 0 ? Number.POSITIVE_INFINITY : synced + 1 }];
-  });
-}
-
-const completeBefore = ({ isKill, count }, saved) =>
-  saved.filter(({ killed, crashed }) => (isKill ? killed : crashed) <= count).length;
-
-/** A fault if a checkpoint was complete, but `latest` names an older one. They are numbered from 0. */
-export function lostCheckpoint(run, image, saved) {
-  const complete = completeBefore(image, saved);
-  const latest = existsSync(join(run, "latest")) ? readFileSync(join(run, "latest"), "utf8") : "";
-  if (complete === 0 || Number(latest || "-1") >= complete - 1) return undefined;
-  return `checkpoint ${complete - 1} was complete, but \`latest\` is "${latest}"`;
 }
 
 const fileOf = (root) => join(root, "episodes.jsonl");

@@ -38,6 +38,7 @@ struct record {
 
 #define MAX_FD 65536
 static char* fd_paths[MAX_FD];
+static struct stat fd_files[MAX_FD];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX];
 static int log_fd = -1;
@@ -77,12 +78,35 @@ static int below(const char* path) {
          (path[length] == '/' || path[length] == 0);
 }
 
-static const char* path_of(int fd) { return fd >= 0 && fd < MAX_FD ? fd_paths[fd] : NULL; }
-
 static void forget(int fd) {
   if (fd < 0 || fd >= MAX_FD) return;
   free(fd_paths[fd]);
   fd_paths[fd] = NULL;
+}
+
+// Whether `fd` is a file below the root. Node closes files by system calls that are not seen here, so
+// the number may belong to another file or to a socket by now.
+static int is_below(int fd) {
+  if (fd < 0 || fd >= MAX_FD || fd_paths[fd] == NULL) return 0;
+  pthread_mutex_lock(&mutex);
+  struct stat found;
+  if (fstat(fd, &found) != 0 || found.st_ino != fd_files[fd].st_ino || found.st_dev != fd_files[fd].st_dev)
+    forget(fd);
+  const int result = fd_paths[fd] != NULL;
+  pthread_mutex_unlock(&mutex);
+  return result;
+}
+
+// The open file `from` is called `to` now, or has no name (NULL).
+static void renamed(const char* from, const char* to) {
+  for (int fd = 0; fd < MAX_FD; ++fd) {
+    if (fd_paths[fd] == NULL) continue;
+    if (to != NULL && strcmp(fd_paths[fd], to) == 0) forget(fd);  // replaced
+    else if (strcmp(fd_paths[fd], from) == 0) {
+      forget(fd);
+      if (to != NULL) fd_paths[fd] = strdup(to);
+    }
+  }
 }
 
 // Counts an operation. Returns 0 to go on, 1 to fail with errno set, 2 to do the first half of it.
@@ -132,7 +156,7 @@ static int open_at(int directory, const char* path, int flags, mode_t mode) {
     if (fd < 0) cancel();
     if (fd >= 0 && fd < MAX_FD) {
       forget(fd);
-      fd_paths[fd] = strdup(path);
+      if (fstat(fd, &fd_files[fd]) == 0) fd_paths[fd] = strdup(path);
     }
   }
   pthread_mutex_unlock(&mutex);
@@ -188,7 +212,7 @@ static ssize_t print(const struct iovec* parts, int count) {
 
 static ssize_t write_parts(int fd, const struct iovec* parts, int count, off_t at) {
   if (fd == STDOUT_FILENO && log_fd >= 0) return print(parts, count);
-  if (path_of(fd) == NULL) return raw_write(fd, parts, count, at);
+  if (!is_below(fd)) return raw_write(fd, parts, count, at);
   pthread_mutex_lock(&mutex);
   off_t offset = at;
   struct stat status;
@@ -239,7 +263,7 @@ ssize_t pwritev64(int fd, const struct iovec* parts, int count, off64_t at) {
 }
 
 static int on_descriptor(enum kind kind, int fd, long number, long argument) {
-  if (path_of(fd) == NULL) return (int)syscall(number, fd, argument);
+  if (!is_below(fd)) return (int)syscall(number, fd, argument);
   pthread_mutex_lock(&mutex);
   int result = -1;
   if (enter(kind) != 1) {
@@ -266,6 +290,8 @@ static int on_path(enum kind kind, const char* path, const char* second, long nu
     note(kind, path, second, 0, 0, NULL, 0, 0);
     result = (int)syscall(number, a, b, c, d, 0L);
     if (result != 0) cancel();
+    if (result == 0 && kind == RENAME) renamed(path, second);
+    if (result == 0 && kind == UNLINK) renamed(path, NULL);
   }
   pthread_mutex_unlock(&mutex);
   return result;

@@ -5,32 +5,12 @@ import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
 import { uniform } from "../../dist/base/random.js";
 import { silentProgress } from "../../dist/display/progress.js";
 import { Learner, RunDirectory, trainRecipe } from "../../dist/index.js";
 import { recipeOf } from "../../dist/recipe/run-recipe.js";
 import { chooseCheckpoint } from "../../dist/run/checkpoints.js";
-
-const shipped = fileURLToPath(new URL("../../models/errands-base", import.meta.url));
-
-/**
- * A model of a few thousand parameters, with NLAC's complete state: θ, θ̄, two optimizers, replay.
- */
-const tiny = {
-  architectures: ["LlamaForCausalLM"],
-  model_type: "llama",
-  hidden_size: 16,
-  intermediate_size: 32,
-  num_hidden_layers: 1,
-  num_attention_heads: 2,
-  num_key_value_heads: 1,
-  max_position_embeddings: 2048,
-  rms_norm_eps: 1e-5,
-  rope_theta: 10000,
-  hidden_act: "silu",
-  tie_word_embeddings: false,
-};
+import { tinyModel } from "./support/tiny-model.mjs";
 
 export const about = "damaged files of a run: an error, a warning, or no difference";
 
@@ -68,13 +48,10 @@ function outcome({ error, warnings, state }, expected) {
 }
 
 async function train(directory, seed) {
-  const json = (name) => JSON.parse(readFileSync(join(shipped, name), "utf8"));
-  const tokenizer = { json: json("tokenizer.json"), config: json("tokenizer_config.json") };
-  const { vocab_size, eos_token_id } = json("config.json");
   await trainRecipe(
     {
       name: "flips",
-      model: { config: { ...tiny, vocab_size, eos_token_id }, tokenizer },
+      model: tinyModel, // with NLAC's complete state: θ, θ̄, two optimizers, replay
       environment: { name: "errands" },
       config: {
         ...{ iterations: 2, episodesPerIteration: 2, updatesPerIteration: 2, batchSize: 2, seed },

@@ -1,12 +1,12 @@
 // A server that trains is killed, or meets a full disk, several times in a row, and is then continued
 // to its end. At the end every acknowledged reward, correction and episode must be there, once, with
-// its value, and all training must have been done. Runs take turns with NLAC, RFT and SFT.
-import { existsSync, rmSync } from "node:fs";
+// its value, deleted ones must not, and all training must have been done. Runs take turns with NLAC,
+// RFT and SFT.
+import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { constants } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { uniform } from "../../dist/base/random.js";
-import { readEpisodeRecords } from "../../dist/episodes/records.js";
-import { readRecords } from "../../dist/files/records.js";
+import { followLog } from "./support/images.mjs";
 import {
   buildShim,
   cpuMoment,
@@ -16,6 +16,7 @@ import {
   shimmed,
   told,
 } from "./support/sandbox.mjs";
+import { newHistory, planOf, remember, wrongAtEnd } from "./support/served-history.mjs";
 
 export const about = "SIGKILL and full disks while a server trains on its episodes";
 
@@ -30,7 +31,9 @@ export async function run({ runs, seed, first = 0, report }) {
     for (let number = first; number < first + runs; number++) {
       const method = methods[number % methods.length];
       if (!uncut.has(method)) uncut.set(method, await runUncut(directory, library, method));
-      const path = join(directory, `run-${number}`);
+      const root = join(directory, `run-${number}`);
+      const path = join(root, "run");
+      mkdirSync(root);
       const random = (draw) => uniform(seed, number, draw);
       const { counts, failure } = await attack({ path, library, method }, uncut.get(method), random);
       report({
@@ -38,17 +41,10 @@ export async function run({ runs, seed, first = 0, report }) {
         counts,
         ...(failure === undefined ? {} : { failure: { number, message: failure } }),
       });
-      rmSync(path, { recursive: true, force: true });
+      rmSync(root, { recursive: true });
     }
   });
 }
-
-function planOf(method, episodes, history, finish) {
-  const { said, acknowledged } = history;
-  return JSON.stringify({ method, episodes, kept, said, acknowledged: [...acknowledged], finish });
-}
-
-const newHistory = () => ({ said: [], acknowledged: new Set() });
 
 /**
  * Operations and seconds of CPU time of a life that is not cut: the second one, which continues a
@@ -60,7 +56,7 @@ async function runUncut(directory, library, method) {
   const history = newHistory();
   let ending;
   for (const life of [1, 2]) {
-    const plan = planOf(method, life * episodesPerLife, history, false);
+    const plan = planOf(history, { method, kept, episodes: life * episodesPerLife });
     ending = await runChild("served.mjs", [path, plan], { env: shimmed(library, path, { counts }) });
     if (!ending.result?.done) throw new Error(`the uncut run failed: ${told(ending)}`);
     remember(history, ending.lines);
@@ -70,25 +66,26 @@ async function runUncut(directory, library, method) {
   return { counts: readCounts(counts), ready, cpu: ending.result.cpu };
 }
 
-/** Adds what a life has printed to the history. */
-function remember({ said, acknowledged }, lines) {
-  for (const line of lines) {
-    if (/^(turn|correction|end) /.test(line)) acknowledged.add(line);
-    // A kill may cut the last line.
-    if (line.startsWith("said {") && line.endsWith("}")) said.push(JSON.parse(line.slice(5)));
-  }
-}
-
 async function attack({ path, library, method }, uncut, random) {
   const { counts: operations } = uncut;
   const all = Object.values(operations).reduce((sum, count) => sum + count, 0);
   const history = newHistory();
-  const counts = { kills: 0, "kills within a file operation": 0, "full disks": 0 };
+  const root = dirname(path);
+  const log = `${root}.log`;
+  let differs = followLog(root, log);
+  const counts = {
+    kills: 0,
+    "kills compared with their log": 0,
+    "kills within a file operation": 0,
+    "full disks": 0,
+  };
   const end = (failure) => {
     const count = (what) => [...history.acknowledged].filter((line) => line.startsWith(`${what} `)).length;
     counts["acknowledged rewards"] = count("turn") + count("end");
     counts["acknowledged corrections"] = count("correction");
     counts["ended episodes"] = count("end");
+    counts.deletions = count("delete");
+    counts.rollbacks = count("rollback");
     return { counts, failure };
   };
   for (let life = 1; life <= lives; life++) {
@@ -96,12 +93,16 @@ async function attack({ path, library, method }, uncut, random) {
     const nth = 1 + Math.floor(at * operations.write);
     const [isFull, isWithin] = [kind >= 0.9, kind >= 0.45 && kind < 0.9];
     const how = isFull
-      ? { env: shimmed(library, path, { fault: `write:${nth}:${constants.errno.ENOSPC}:once` }) }
+      ? { env: shimmed(library, root, { log, fault: `write:${nth}:${constants.errno.ENOSPC}:once` }) }
       : isWithin
-        ? { env: shimmed(library, path, { kill: 1 + Math.floor(at * all) }) }
-        : { killAtCpu: cpuMoment(at, uncut) };
-    const ending = await runChild("served.mjs", [path, planOf(method, life * episodesPerLife, history)], how);
+        ? { env: shimmed(library, root, { log, kill: 1 + Math.floor(at * all) }) }
+        : { env: shimmed(library, root, { log }), killAtCpu: cpuMoment(at, uncut) };
+    const plan = planOf(history, { method, kept, episodes: life * episodesPerLife });
+    const ending = await runChild("served.mjs", [path, plan], how);
     remember(history, ending.lines);
+    const other = differs();
+    if (other !== undefined) return end(`the directory is not what the logged operations make: ${other}`);
+    if (ending.signal === "SIGKILL") counts["kills compared with their log"]++;
     if (ending.hangs) return end(`it hangs: ${told(ending)}`);
     if (ending.result?.lost) return end(told(ending));
     if (ending.signal === "SIGKILL") {
@@ -112,44 +113,17 @@ async function attack({ path, library, method }, uncut, random) {
     // Killed before the first checkpoint, when nothing could have been acknowledged.
     if (existsSync(path) && !existsSync(join(path, "latest"))) {
       if (history.acknowledged.size > 0) return end("acknowledged before the first checkpoint");
-      rmSync(path, { recursive: true });
+      rmSync(root, { recursive: true });
+      mkdirSync(root);
+      differs = followLog(root, log);
     }
   }
-  const ending = await runChild("served.mjs", [path, planOf(method, lives * episodesPerLife, history, true)]);
+  const episodes = lives * episodesPerLife;
+  const ending = await runChild("served.mjs", [
+    path,
+    planOf(history, { method, kept, episodes, finish: true }),
+  ]);
   remember(history, ending.lines);
   if (!ending.result?.done) return end(`it cannot be continued: ${told(ending)}`);
-  return end(wrong(path, history));
-}
-
-/** What is missing, doubled or has another value; undefined if nothing is. */
-function wrong(path, { acknowledged, said }) {
-  const records = new Map();
-  for (const record of readEpisodeRecords(join(path, "episodes.jsonl"))) {
-    if (records.has(record.task)) return `${record.task} was recorded twice`;
-    records.set(record.task, record);
-  }
-  const corrections = new Map();
-  for (const { episode } of readRecords(join(path, "corrections.jsonl")))
-    corrections.set(episode, (corrections.get(episode) ?? 0) + 1);
-  for (const line of acknowledged) {
-    const [what, name, key] = line.split(" ");
-    const record = records.get(name);
-    if (record === undefined) return `the episode of ${line} is missing`;
-    if (what === "correction" && !corrections.has(name)) return `the correction of ${name} is missing`;
-    if (what !== "turn") continue;
-    const rest = Number(key) === record.turns.length - 1 ? 1 : 0; // the last reward
-    const expected = (name === "long" ? 0.25 : 0.5) + rest;
-    const { reward } = record.turns[Number(key)] ?? {};
-    if (reward !== expected) return `${line}: its reward is ${reward}, not ${expected}`;
-  }
-  for (let number = 0; number < lives * episodesPerLife; number++) {
-    const name = `episode-${number}`;
-    if (!acknowledged.has(`end ${name}`) && !records.has(name)) return `${name} was not ended`;
-    if (records.get(name).reward !== 1.5)
-      return `${name} has the reward ${records.get(name).reward}, not 1.5`;
-  }
-  const long = records.get("long");
-  if (long.turns.length < said.length)
-    return `the long episode has ${long.turns.length} of ${said.length} turns`;
-  return undefined;
+  return end(wrongAtEnd(path, history, episodes));
 }

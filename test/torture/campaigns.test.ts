@@ -42,6 +42,7 @@ test.skipIf(!built)("every campaign describes itself", async () => {
     "properties",
     "ranks",
     "served",
+    "served-crashes",
     "server",
   ])
     expect(stdout).toMatch(new RegExp(`^${name} +\\S`, "m"));
@@ -62,7 +63,7 @@ describe.skipIf(!built)("a short form of", () => {
   test.each([
     ["binding", 100],
     ["control-tokens", 20],
-    ["crashes", 2],
+    ["crashes", 4],
     ["environments", 4],
     ["faults", 1],
     ["flips", 60],
@@ -72,6 +73,7 @@ describe.skipIf(!built)("a short form of", () => {
     ["numbers", 7],
     ["ranks", 2],
     ["served", 1],
+    ["served-crashes", 3],
     ["server", 8],
   ])(
     "%s fails nowhere",

@@ -20,7 +20,7 @@
 // operations up to a moment. A write that was in progress may be cut anywhere.
 
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, dirname, join, relative } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 const page = 4096;
 
@@ -37,16 +37,20 @@ export const newFileSystem = newDirectory;
  */
 export function replay(operations, count, root, top = newDirectory()) {
   const find = (path) => {
-    const names = relative(root, path).split("/").filter(Boolean);
-    return names.reduce((node, name) => node?.entries?.get(name), top);
+    let node = top;
+    for (const name of path.slice(root.length).split("/")) if (name !== "") node = node?.entries?.get(name);
+    return node;
   };
   const change = (path, name, inode) => {
     const parent = find(dirname(path));
     parent.changes.push([[name, inode]]);
     setEntry(parent.entries, name, inode);
   };
-  for (const { kind, path, second, created, truncated, offset, data } of operations.slice(0, count)) {
+  for (let i = 0; i < count; i++) {
+    const { kind, path, second, created, truncated, offset, data } = operations[i];
     const node = find(path);
+    const isNew = kind === "mkdir" || created;
+    if (!isNew && node === undefined) throw new Error(`${kind} of ${path}, which was not created`);
     if (kind === "mkdir") change(path, basename(path), newDirectory());
     else if (kind === "unlink") change(path, basename(path), undefined);
     else if (kind === "link") change(second, basename(second), node);

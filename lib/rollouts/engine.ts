@@ -20,7 +20,10 @@ export interface Server {
   readonly maxPositions: number | undefined;
   /** The engine and its version, for messages. */
   readonly about: string;
-  /** Whether answers name the version that wrote them. Set by `install`. */
+  /**
+   * Whether answers name the version that wrote them; those that do not are then refused. Set by
+   * `install`.
+   */
   labels: boolean;
 }
 

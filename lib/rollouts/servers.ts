@@ -30,6 +30,8 @@ interface Place {
   restUntil: number;
   /** Why it is given up. */
   fault: Error | undefined;
+  /** Whether the warning was given that its answers name no version. */
+  warned: boolean;
 }
 
 /** Bounds of the pause before a request is repeated, in milliseconds. */
@@ -58,6 +60,7 @@ export class Servers {
     this.#engine = engine;
     this.#places = servers.map((server) => ({
       ...{ server, weights: undefined, running: 0, failingSince: undefined, restUntil: 0, fault: undefined },
+      warned: false,
     }));
     this.#warn = options.warn;
     this.#patienceMs = options.patienceMs ?? 60_000;
@@ -126,6 +129,7 @@ export class Servers {
       }
       place.weights = weights;
       place.failingSince = undefined;
+      if (weights.kind === "model" && !place.server.labels) this.#warnOfRestarts(place);
       if (earlier) await this.#engine.release(place.server, earlier).catch(() => {}); // costs memory only
     });
     await Promise.all(work);
@@ -156,7 +160,9 @@ export class Servers {
       const answer = await this.#ask(place, request, signal);
       const current = place.weights === weights && place.fault === undefined;
       if (answer !== undefined) {
-        const named = answer.label === undefined || answer.label === weights?.label;
+        const named = place.server.labels
+          ? answer.label === weights?.label
+          : answer.label === undefined || answer.label === weights?.label;
         if (current && named && !answer.aborted) {
           place.failingSince = undefined;
           this.#prefixes.note([...request.tokens, ...answer.tokens], "", this.#places.indexOf(place));
@@ -164,7 +170,10 @@ export class Servers {
         }
         this.refused++;
         if (current && !named)
-          this.#failing(place, `It answers with the weights ${answer.label}, not ${weights?.label}.`);
+          this.#failing(
+            place,
+            `It answers with ${answer.label === undefined ? "weights that it does not name" : `the weights ${answer.label}`}, not ${weights?.label}. It was probably restarted. To use it again, stop the run and resume it.`,
+          );
         else if (current) this.#failing(place, "It gives up requests.");
       }
       // If the weights were switched meanwhile, repeat at once.
@@ -215,6 +224,15 @@ export class Servers {
     const owner = this.#places[this.#prefixes.owner(tokens, "") ?? -1];
     const isFree = owner && owner.running <= cacheLoad.factor * least.running + cacheLoad.more;
     return isFree && among.includes(owner) ? owner : least;
+  }
+
+  #warnOfRestarts(place: Place): void {
+    if (place.warned) return;
+    place.warned = true;
+    const { url, about } = place.server;
+    this.#warn(
+      `rollouts: ${url} (${about}) does not name the weights of its answers, so a restart with its initial weights would not be noticed. Use a release that has /update_weight_version, or do not let it restart during the run.`,
+    );
   }
 
   #failing(place: Place, why: string): void {

@@ -129,26 +129,33 @@ test.each(both)("%s gets weights before the first answer, and then every third s
   });
 });
 
-test.each(both)("an answer of %s that names another version is refused and asked again", async (engine) => {
-  let wrong = 2;
-  const alter: InferenceServerOptions["alter"] = (json) => {
-    if (wrong-- <= 0) return;
-    if (engine === "vllm") json.choices[0].weight_versions.push({ version: "other", start: 1, end: 2 });
-    else json.meta_info.weight_version = "other";
-  };
-  await scene(engine, [{ alter }], async ({ learner, servers, start }) => {
-    const { model, of } = await start();
-    const [given] = await model.rollouts.generate([request()]);
-    expect(given!.tokens).toEqual((await learner.generate([request()]))[0]!.tokens);
-    expect(servers[0]!.calls.filter((call) => call.path === path[engine])).toHaveLength(3);
-    const run = of(memoryRun());
-    run.metrics(0, {});
-    expect((run as unknown as { rows: { values: object }[] }).rows[0]!.values).toMatchObject({
-      "rollouts/answers": 1,
-      "rollouts/refused": 2,
+test.each(both)(
+  "an answer of %s that names another version or none is refused and asked again",
+  async (engine) => {
+    let wrong = 2;
+    const alter: InferenceServerOptions["alter"] = (json) => {
+      if (wrong-- <= 0) return;
+      if (wrong === 0) {
+        if (engine === "vllm") json.choices[0].weight_versions = [];
+        else delete json.meta_info.weight_version;
+      } else if (engine === "vllm")
+        json.choices[0].weight_versions.push({ version: "other", start: 1, end: 2 });
+      else json.meta_info.weight_version = "other";
+    };
+    await scene(engine, [{ alter }], async ({ learner, servers, start }) => {
+      const { model, of } = await start();
+      const [given] = await model.rollouts.generate([request()]);
+      expect(given!.tokens).toEqual((await learner.generate([request()]))[0]!.tokens);
+      expect(servers[0]!.calls.filter((call) => call.path === path[engine])).toHaveLength(3);
+      const run = of(memoryRun());
+      run.metrics(0, {});
+      expect((run as unknown as { rows: { values: object }[] }).rows[0]!.values).toMatchObject({
+        "rollouts/answers": 1,
+        "rollouts/refused": 2,
+      });
     });
-  });
-});
+  },
+);
 
 test.each(both)("an answer of %s that began before a switch is refused and asked again", async (engine) => {
   let hold: (() => void) | undefined;

@@ -19,6 +19,8 @@ const answer: Answer = {
 interface Calls {
   generate?: (url: string, weights: Weights | undefined) => Answer | Promise<Answer>;
   install?: (url: string, weights: Weights) => void;
+  /** Whether answers name their weights once a version is installed. */
+  labels?: boolean;
 }
 
 /** Servers "a", "b", … with contexts of 10, 20, …, the calls made, and the warnings. */
@@ -32,9 +34,11 @@ async function opened(count: number, calls: Calls = {}, patienceMs?: number, fix
     open: async (url) => ({
       ...{ url, model: "m", maxPositions: 10 * (1 + urls.indexOf(url)), about: "test", labels: false },
     }),
-    async install({ url }, weights) {
+    async install(server, weights) {
+      const { url } = server;
       log.push(`${url} installs ${weights.label}`);
       calls.install?.(url, weights);
+      server.labels = calls.labels ?? false;
     },
     async release({ url }, { label }) {
       log.push(`${url} releases ${label}`);
@@ -48,6 +52,9 @@ async function opened(count: number, calls: Calls = {}, patienceMs?: number, fix
   const servers = await Servers.open({ engine, urls, kind: "model", warn, patienceMs }, fixed);
   return { servers, log, warnings };
 }
+
+const unnamed = (url: string) =>
+  expect.stringContaining(`${url} (test) does not name the weights of its answers`);
 
 test("the shortest context counts; a version replaces the one before", async () => {
   const { servers, log } = await opened(2);
@@ -98,7 +105,7 @@ test("a server that fails is avoided, and given up when its patience has run out
   await servers.install(version("v1"));
   expect(await servers.generate(request(1), undefined)).toEqual(answer);
   expect(log.slice(2)).toEqual(["a generates 1", "b generates 1"]);
-  expect(warnings).toEqual(["rollouts: a is not used any more. a: 503"]);
+  expect(warnings).toEqual([...[unnamed("a"), unnamed("b"), "rollouts: a is not used any more. a: 503"]]);
   expect(servers.usable).toBe(1);
 });
 
@@ -135,6 +142,28 @@ test("an answer of other weights or that was aborted is refused, and the request
   expect(servers.refused).toBe(2);
 });
 
+test("a server that names its weights must do so in every answer: one that was restarted is given up", async () => {
+  const generate = (url: string): Answer => (url === "a" ? answer : { ...answer, label: "v1" });
+  const { servers, warnings } = await opened(2, { generate, labels: true }, 0);
+  await servers.install(version("v1"));
+  expect(await servers.generate(request(1), undefined)).toMatchObject({ label: "v1" });
+  expect(servers.refused).toBe(1);
+  expect(warnings).toEqual([
+    expect.stringMatching(
+      /^rollouts: a is not used.*weights that it does not name, not v1.*stop the run and resume/,
+    ),
+  ]);
+});
+
+test("a server that cannot name its weights is reported once; adapters are named by requests", async () => {
+  const { servers, warnings } = await opened(1);
+  for (const label of ["v1", "v2"]) await servers.install(version(label));
+  expect(warnings).toEqual([unnamed("a")]);
+  const other = await opened(1);
+  await other.servers.install(version("v1", "adapter"));
+  expect(other.warnings).toEqual([]);
+});
+
 test("a server that cannot install weights is given up; without any, calls fail", async () => {
   const install = (url: string, { label }: Weights): void => {
     if (url === "a" || label === "v2") throw new Error("disk");
@@ -143,6 +172,7 @@ test("a server that cannot install weights is given up; without any, calls fail"
   await servers.install(version("v1"));
   expect(warnings).toEqual([
     expect.stringMatching(/^rollouts: a is not used.*v1 was not installed: disk.*restart/),
+    unnamed("b"),
   ]);
   const failed = {
     code: "ERR_ROLLOUTS",

@@ -12,7 +12,6 @@
  */
 
 import { z } from "zod";
-import { NlacError } from "../base/errors.ts";
 import { refuseCrossSite } from "../serve/guard.ts";
 import { badRequest, RequestError } from "../serve/protocol.ts";
 import { hashOf, idempotencyKey } from "../serve/repeated-rewards.ts";
@@ -67,13 +66,14 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
   app.get("/v1/training", (c) => c.json(trained.status()));
   app.get("/v1/versions", (c) => c.json({ object: "list", data: trained.versions().map(shownVersion) }));
   app.post("/v1/versions/:version/rollback", (c) => {
-    try {
-      return c.json(shownVersion(trained.rollBack(c.req.param("version"))), 202);
-    } catch (error) {
-      if (error instanceof NlacError && error.code === "ERR_CHECKPOINT")
-        throw notFound(error.message, "version_not_found");
-      throw error;
-    }
+    const version = c.req.param("version");
+    const kept = trained.versions().map(({ name }) => name);
+    if (!kept.includes(version))
+      throw notFound(
+        `There is no version ${version}. Use one of: ${kept.join(", ") || "none yet"}.`,
+        "version_not_found",
+      );
+    return c.json(shownVersion(trained.rollBack(version)), 202);
   });
   app.post("/v1/metrics", async (c) => {
     const posted = Object.entries(await read(c, metricsRequest));

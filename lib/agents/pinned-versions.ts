@@ -2,7 +2,7 @@
 
 import type { Learner } from "../learner/learner.ts";
 import type { Admission } from "../serve/conversation-cache.ts";
-import { asRequestError, RequestError } from "../serve/protocol.ts";
+import { asRequestError, failureOf, RequestError } from "../serve/protocol.ts";
 
 interface Pinned {
   learner: Promise<Learner>;
@@ -68,10 +68,16 @@ export class PinnedVersions {
           "model",
         );
     } catch {} // the versions cannot be read, nor can this one
-    const { status, message, code } = asRequestError(error);
+    const answer = asRequestError(error);
     // Never a status of 4xx: the request is not at fault.
-    const known = status === 503 ? status : 500;
-    return new RequestError(known, "server_error", `The version ${name} cannot be loaded: ${message}`, code);
+    const isBusy = answer.status === 503;
+    const { message, code } = isBusy ? answer : failureOf(error);
+    return new RequestError(
+      isBusy ? 503 : 500,
+      "server_error",
+      `The version ${name} cannot be loaded. ${message}`,
+      ...([code, null, { cause: error }] as const),
+    );
   }
 
   async dispose(): Promise<void> {

@@ -26,7 +26,7 @@ import { readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import { endless } from "../run/training-run.ts";
 import type { Episodes } from "../serve/episodes.ts";
-import { badRequest } from "../serve/protocol.ts";
+import { badRequest, failureOf } from "../serve/protocol.ts";
 import { type Redact, redactIds } from "../serve/redact.ts";
 import { type ServeOptions, type Server, serve } from "../serve/server.ts";
 import { openSinks, Reporting } from "../sinks/reporting.ts";
@@ -235,7 +235,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
             episodes_waiting: queue.length,
             corrections: corrections.size,
             corrections_waiting: corrections.waiting,
-            failure: trainer.failure ?? null,
+            failure: trainer.failure === undefined ? null : failureOf(trainer.failure).message,
             training_share: model.share.trainingShare,
             first_token_ms_p99: model.share.firstTokenMs ?? null,
             max_first_token_ms: maxFirstTokenMs,

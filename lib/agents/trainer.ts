@@ -60,7 +60,7 @@ export class Trainer {
   /** How often each correction was imitated before the version that training went back to. */
   #corrected: ServedState["corrections"] = {};
   #updates = 0;
-  #failure: string | undefined;
+  #failure: unknown;
   #loop: Promise<void> | undefined;
   #begun = (): void => {};
 
@@ -75,8 +75,8 @@ export class Trainer {
     return this.#updates;
   }
 
-  /** The message of the last failure, while training has not continued since. */
-  get failure(): string | undefined {
+  /** The last failure, while training has not continued since. */
+  get failure(): unknown {
     return this.#failure;
   }
 
@@ -219,8 +219,8 @@ export class Trainer {
 
   #fail(error: unknown): void {
     if (this.#failure === undefined) this.#options.reporting.failed(error);
-    this.#failure = error instanceof Error ? error.message : String(error);
-    this.#options.log(`training paused: ${this.#failure}`);
+    this.#failure = error;
+    this.#options.log(`training paused: ${error instanceof Error ? error.message : String(error)}`);
     this.#begun();
   }
 

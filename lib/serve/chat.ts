@@ -181,7 +181,7 @@ export class Chats {
       choices: [{ index, delta, logprobs: null, finish_reason, ...more }],
       ...(request.stream_options?.include_usage ? { usage: null } : {}),
     });
-    return streamTexts(c, learner.tokenizer!, request, requests.length, write, {
+    return streamTexts(this.#queue, c, request, requests.length, write, {
       begin: () => requests.map((_, i) => part(i, { role: "assistant", content: "" })),
       ...(mayCall(request) ? {} : { piece: (i: number, text: string) => part(i, { content: text }) }),
       *end(answers, sent) {

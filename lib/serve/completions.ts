@@ -52,7 +52,7 @@ async function writeCompletion(
     choices: [completionChoice(learner, request, index, text, generation)],
     ...(request.stream_options?.include_usage ? { usage: null } : {}),
   });
-  return streamTexts(c, tokenizer!, request, requests.length, write, {
+  return streamTexts(queue, c, request, requests.length, write, {
     begin: () => [],
     piece: part,
     *end(generations, sent) {

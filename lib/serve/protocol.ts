@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import { NlacError } from "../base/errors.ts";
+import { type ErrorCode, NlacError } from "../base/errors.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
@@ -26,8 +26,9 @@ export class RequestError extends Error {
     message: string,
     code: string | null = null,
     parameter: string | null = null,
+    options?: ErrorOptions,
   ) {
-    super(message.length > maxMessage ? `${message.slice(0, maxMessage)}…` : message);
+    super(message.length > maxMessage ? `${message.slice(0, maxMessage)}…` : message, options);
     this.status = status;
     this.type = type;
     this.code = code;
@@ -59,7 +60,27 @@ export function requireTrained(episode: string, split: "test" | undefined): void
     );
 }
 
-/** Any error as a response. Unexpected errors do not reveal details. */
+/** What failed, in words without the server's paths, which messages of these errors may contain. */
+const failures: Partial<Record<ErrorCode, string>> = {
+  ERR_IO: "The server cannot read or write one of its files.",
+  ERR_RUN: "The server cannot use its run directory.",
+  ERR_CHECKPOINT: "The server cannot use a checkpoint.",
+  ERR_MODEL_NOT_FOUND: "The server cannot find the files of a model.",
+  ERR_MODEL_FORMAT: "The server cannot use the files of a model.",
+  ERR_DISPOSED: "The server has released the model.",
+};
+
+/** The code of an error, and a message about it for clients. */
+export function failureOf(error: unknown): { code: ErrorCode; message: string } {
+  const code = error instanceof NlacError ? error.code : "ERR_INTERNAL";
+  const what = failures[code] ?? "The server failed.";
+  return { code, message: `${what} Read its log for ${code}, then send the request again.` };
+}
+
+/**
+ * Any error as a response. Failures of the server do not reveal details: these are in the response's
+ * `cause`, which is logged.
+ */
 export function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error;
   if (error instanceof NlacError) {
@@ -68,9 +89,19 @@ export function asRequestError(error: unknown): RequestError {
       return badRequest(message, null, code);
     if (code === "ERR_OUT_OF_MEMORY" || code === "ERR_ABORTED")
       return new RequestError(503, "server_error", message, code);
-    return new RequestError(500, "server_error", message, code);
   }
-  return new RequestError(500, "server_error", "The server failed.", "ERR_INTERNAL");
+  const { code, message } = failureOf(error);
+  return new RequestError(500, "server_error", message, code, null, { cause: error });
+}
+
+/** A failure of the server for its log: a stack, and those of its causes. */
+export function loggedFailure(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const own = error.stack ?? error.message;
+  if (error.cause === undefined) return own;
+  // The response's own stack says only where the failure was converted.
+  const cause = loggedFailure(error.cause);
+  return error instanceof RequestError ? cause : `${own}\ncaused by: ${cause}`;
 }
 
 /** Limits of a request's lists and texts. Texts of prompts are limited by the model's context. */

@@ -33,6 +33,7 @@ interface QueueOptions {
   name: string;
   weights?: WeightSet;
   maxWaiting?: number;
+  log?: (line: string) => void;
 }
 
 export class RequestQueue {
@@ -55,6 +56,10 @@ export class RequestQueue {
   constructor(options: QueueOptions) {
     this.#options = options;
     this.learner = options.learner;
+  }
+
+  log(line: string): void {
+    this.#options.log?.(line);
   }
 
   get draining(): boolean {

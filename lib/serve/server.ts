@@ -29,7 +29,7 @@ import { Episodes } from "./episodes.ts";
 import { corsFor, guard } from "./guard.ts";
 import { parseWithinLimits } from "./json-limits.ts";
 import { OpenLog } from "./open-log.ts";
-import { asRequestError, badRequest, RequestError, readRequest } from "./protocol.ts";
+import { asRequestError, badRequest, loggedFailure, RequestError, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
 import { Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
@@ -379,6 +379,6 @@ const rewardRequest = z.strictObject({
 
 function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
   const answer = asRequestError(error);
-  if (answer.status === 500) log?.(error instanceof Error ? (error.stack ?? error.message) : String(error));
+  if (answer.status === 500) log?.(loggedFailure(error));
   return c.json(answer.body, answer.status);
 }

@@ -4,9 +4,15 @@ import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
 import { TextStream } from "../tokens/text-stream.ts";
-import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { jsonInSlices } from "./json-response.ts";
-import { asRequestError, type ChatRequest, type CompletionRequest, RequestError } from "./protocol.ts";
+import {
+  asRequestError,
+  type ChatRequest,
+  type CompletionRequest,
+  loggedFailure,
+  RequestError,
+} from "./protocol.ts";
+import type { RequestQueue } from "./queue.ts";
 
 export type OnToken = (text: number, token: number) => void;
 
@@ -17,13 +23,14 @@ const stallMs = 60_000;
  * Streams the pieces of the completions, the final events, the usage if requested, and the end. A
  * slow client gets longer pieces, so that nothing accumulates but text.
  *
+ * @param queue whose model writes; failures are reported to its log
  * @param count number of completions
  * @param write starts the generation. Throws its immediate errors; later ones are the last event
  * @param parts the events; without `piece`, completions are sent as a whole
  */
 export async function streamTexts<T>(
+  queue: RequestQueue,
   c: Context,
-  tokenizer: Tokenizer,
   request: ChatRequest | CompletionRequest,
   count: number,
   write: (onToken: OnToken) => Promise<T>,
@@ -34,7 +41,7 @@ export async function streamTexts<T>(
     usage: (written: T) => object;
   },
 ): Promise<Response> {
-  const texts = Array.from({ length: count }, () => new TextStream(tokenizer, request.stop));
+  const texts = Array.from({ length: count }, () => new TextStream(queue.learner.tokenizer!, request.stop));
   /** Pieces that were not sent yet, by completion. */
   const pending = new Map<number, string>();
   let wake = (): void => {};
@@ -50,6 +57,7 @@ export async function streamTexts<T>(
     })
     .catch((error: unknown) => {
       over = asRequestError(error);
+      if (over.status === 500) queue.log(loggedFailure(error));
     })
     .finally(() => wake());
   return streamSSE(c, async (stream) => {

@@ -1,5 +1,6 @@
 import OpenAI from "openai";
 import { describe, expect, it, vi } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
 import { serve } from "../../lib/serve/server.ts";
 import { CallingModel } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
@@ -21,6 +22,29 @@ describe("a server", () => {
     await expectFailure(serve({ learner, name: "x", host: "0.0.0.0", port: 0 }), "ERR_CONFIG", /token/);
     const taken = serve({ learner, name: "x", port: Number(new URL(server.url).port) });
     await expectFailure(taken, "ERR_IO", /EADDRINUSE/);
+  });
+
+  it("answers its own failures with a code, without paths; the log has all", async () => {
+    const log: string[] = [];
+    const { model, server } = await start(() => "Hi", { log: (line: string) => void log.push(line) });
+    const full = new Error("ENOSPC: write /srv/runs/agent/open.jsonl");
+    model.generate = () =>
+      Promise.reject(
+        new NlacError("ERR_IO", "/srv/runs/agent/open.jsonl cannot be used: no space.", { cause: full }),
+      );
+    for (const stream of [false, true]) {
+      const reply = await fetch(`${server.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ ...hello, stream }),
+      });
+      const text = await reply.text();
+      expect(text).toMatch(/"message":"The server cannot read or write[^"]*log[^"]*","type":"server_error"/);
+      expect(text).toContain('"code":"ERR_IO"');
+      expect(text).not.toContain("/srv");
+      expect(log).toHaveLength(1);
+      expect(log.pop()).toMatch(/open\.jsonl cannot be used: no space[\s\S]*caused by: Error: ENOSPC/);
+    }
   });
 
   it("answers 429 with Retry-After if too many completions wait", async () => {

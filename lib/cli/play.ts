@@ -12,6 +12,7 @@ import {
   openEnvironment,
 } from "../environments/registry.ts";
 import { costOfLeaving } from "../playing/collect.ts";
+import { checkedScore } from "../playing/environment-answers.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import {
   actionSummary,
@@ -131,7 +132,8 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
 
     let reward = 0;
     let done = false;
-    for (let turn = 0; turn < environment.maxTurns && !done; turn++) {
+    let turn = 0;
+    for (; turn < environment.maxTurns && !done; turn++) {
       const prompt = conversation.prompt();
       if (prompt.length >= learner.maxPositions) {
         console.log("The conversation exceeds the model's context length.");
@@ -180,6 +182,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       done = isOver(result);
     }
     if (person === undefined) {
+      if (!done && turn === environment.maxTurns) reward += await checkedScore(episode);
       const total = done ? reward : reward + costOfLeaving(environment, reward);
       console.log(`\nReward: ${formatFigure(total)}`);
     }

@@ -115,6 +115,13 @@ export interface Episode {
    */
   step(action: Action): Promise<StepResult>;
   /**
+   * What the episode is worth as it is, for environments that score it at the end. Called instead
+   * of a further step if the agent has used its turns, but not all of them reached the environment,
+   * because actions could not be read. Counts as the reward of the last step would at the limit.
+   * Absent if the rewards of the steps are all there is.
+   */
+  score?(): number | Promise<number>;
+  /**
    * What the agent is not told. Called once, after the last step and before `close`. Absent if
    * there is nothing.
    */

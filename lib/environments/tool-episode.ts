@@ -95,7 +95,7 @@ export class ToolEpisode<Task, State> implements Episode {
   }
 
   async step(action: Action) {
-    const { name, score } = this.#definition;
+    const { name } = this.#definition;
     if (this.#over) throw episodeOver(name);
     throwIfAborted(this.#signal);
     this.#turn++;
@@ -107,12 +107,7 @@ export class ToolEpisode<Task, State> implements Episode {
       const atLimit = this.#turn === maxTurns;
       const terminated = this.#over || (atLimit && turnLimitEnds);
       this.#over ||= atLimit;
-      let reward = 0;
-      if (this.#over) {
-        reward = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
-        if (!(reward >= 0 && reward <= 1))
-          throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1, but is ${reward}.`);
-      }
+      const reward = this.#over ? await this.#score() : 0;
       const truncated = this.#over && !terminated;
       // The score is no reward of a truncated turn: it would count besides the bootstrapped value.
       return {
@@ -123,6 +118,22 @@ export class ToolEpisode<Task, State> implements Episode {
       this.#over = true;
       throw error;
     }
+  }
+
+  async score(): Promise<number> {
+    if (this.#over) throw episodeOver(this.#definition.name);
+    this.#over = true;
+    return this.#score();
+  }
+
+  async #score(): Promise<number> {
+    const { name, score } = this.#definition;
+    const value = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
+    if (value >= 0 && value <= 1) return value;
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `${name}: score(state, task) must return a number from 0 to 1; it returned ${value}.`,
+    );
   }
 
   close(): Promise<void> {

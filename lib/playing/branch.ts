@@ -20,7 +20,7 @@ import {
   type EpisodeRequest,
   turnLimitTerminates,
 } from "./collect.ts";
-import { checkedStep } from "./environment-answers.ts";
+import { checkedScore, checkedStep } from "./environment-answers.ts";
 
 /** Another action in place of a recorded one. */
 export interface Branch<Task> {
@@ -136,7 +136,8 @@ async function takeAction<Task>(
     const reward = before + result.reward;
     const over = isOver(result);
     const atLimit = !over && turn + 1 === environment.maxTurns;
-    const cost = atLimit ? costOfLeaving(environment, reward) : 0;
+    const score = atLimit ? await withTimeout(() => checkedScore(here), patience) : 0;
+    const added = score + (atLimit ? costOfLeaving(environment, reward + score) : 0);
     const terminated = over ? result.terminated : atLimit && turnLimitTerminates(environment);
     const { state } = trajectory.turns[turn]!;
     const conversation = state
@@ -150,7 +151,7 @@ async function takeAction<Task>(
       text: model.decode(response.filter((id) => !model.endOfTurnIds.includes(id))),
       action,
       observation: result.observation,
-      reward: result.reward + (terminated ? cost : 0),
+      reward: result.reward + (terminated ? added : 0),
       terminated,
       truncated: (over || atLimit) && !terminated,
       info: result.info,
@@ -163,7 +164,7 @@ async function takeAction<Task>(
       ...(trajectory.opening === undefined ? {} : { opening: trajectory.opening }),
       turns: [...trajectory.turns.slice(0, turn), taken],
       conversation,
-      reward: reward + cost + (result.score ?? 0),
+      reward: reward + added + (result.score ?? 0),
       outcome: result.terminated ? "done" : turn + 1 === environment.maxTurns ? "turn-limit" : "truncated",
       ...(privileged === undefined ? {} : { privileged }),
       branch: { trajectory: trajectory.id, turn },

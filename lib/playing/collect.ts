@@ -22,7 +22,13 @@ import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
-import { checkedObservation, checkedStep, checkedTaskId, messageOf } from "./environment-answers.ts";
+import {
+  checkedObservation,
+  checkedScore,
+  checkedStep,
+  checkedTaskId,
+  messageOf,
+} from "./environment-answers.ts";
 
 /**
  * Index of the task of an episode among `tasks`: every task once in random order, then all again in
@@ -348,8 +354,18 @@ async function act<Task>(
     run.malformedInARow++;
     if (run.malformedInARow >= (options.maxMalformed ?? 3)) cutShort(run, "malformed", environment);
   }
-  if (run.outcome === undefined && turnsPlayed(run) === environment.maxTurns)
-    cutShort(run, "turn-limit", environment);
+  if (run.outcome === undefined && turnsPlayed(run) === environment.maxTurns) {
+    let score: number;
+    try {
+      score = await withTimeout(() => checkedScore(run.episode!), options);
+    } catch (error) {
+      throwIfAborted(options.signal);
+      if (isBudgetSpent(error)) throw error;
+      fail(run, error);
+      return;
+    }
+    cutShort(run, "turn-limit", environment, score);
+  }
   try {
     run.conversation.append(...turn.observation);
   } catch (error) {
@@ -387,11 +403,15 @@ export function turnLimitTerminates({
   return turnLimitEnds;
 }
 
-/** Ends an episode that its environment did not end. */
+/**
+ * Ends an episode that its environment did not end.
+ * @param score what the environment says the episode is worth, besides its rewards
+ */
 function cutShort<Task>(
   run: Pick<Running<Task>, "request" | "turns" | "unplayed" | "outcome">,
   outcome: "turn-limit" | "context-limit" | "malformed",
   environment: Environment<Task>,
+  score = 0,
 ): void {
   // Unreadable actions are the agent's own doing: bootstrapping from there would give them the
   // value of a future.
@@ -399,10 +419,10 @@ function cutShort<Task>(
     outcome === "malformed" || (outcome === "turn-limit" && turnLimitTerminates(environment));
   finish(run, outcome, terminated);
   const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);
-  const cost = costOfLeaving(environment, total);
+  const added = score + costOfLeaving(environment, total + score);
   const last = run.turns.at(-1);
-  if (last !== undefined && terminated) last.reward += cost;
-  else run.unplayed += cost;
+  if (last !== undefined && terminated) last.reward += added;
+  else run.unplayed += added;
 }
 
 /** Ends an episode; its last turn records how. */

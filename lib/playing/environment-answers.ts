@@ -5,7 +5,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import type { Environment, Message, Observation, StepResult } from "../contract/environment.ts";
+import type { Environment, Episode, Message, Observation, StepResult } from "../contract/environment.ts";
 
 /** A copy of the start of an episode. Throws ERR_ENVIRONMENT. */
 export function checkedObservation(observation: Observation): Observation {
@@ -38,6 +38,13 @@ export function checkedStep(result: StepResult): StepResult {
     observation: checkedMessages(observation),
     info: checkedInfo(info),
   };
+}
+
+/** The score of an episode that its environment did not end; 0 without one. Throws ERR_ENVIRONMENT. */
+export async function checkedScore(episode: Pick<Episode, "score">): Promise<number> {
+  const score = (await episode.score?.()) ?? 0;
+  if (Number.isFinite(score)) return score;
+  throw new NlacError("ERR_ENVIRONMENT", `score() must return a finite number; it returned ${score}.`);
 }
 
 /** The name of a task. Throws ERR_ENVIRONMENT if it is not a string. */

@@ -31,7 +31,6 @@ async function writeCompletion(
   admission: Admission,
 ): Promise<Response> {
   const { learner } = queue;
-  const { tokenizer } = learner;
   const n = request.n ?? 1;
   // OpenAI's default of 16 tokens.
   const requests = prompts.flatMap((prompt, i) =>

@@ -30,7 +30,7 @@ describe("faults", () => {
     [
       "a score out of range",
       { tools: [odd(({ end }) => end())], score: () => 1.5 },
-      /from 0 to 1, but is 1.5/,
+      /from 0 to 1; it returned 1.5/,
     ],
   ])("%s ends the episode with ERR_ENVIRONMENT", async (_, more, message) => {
     const [task] = await desk().tasks("train");

@@ -291,6 +291,20 @@ test("a branch is a whole episode: the recorded turns, its own action, and what 
   expect(last.episodes[0]!.turns).toHaveLength(4);
 });
 
+test("a branch at the turn limit has its environment's score, though an earlier turn never reached it", async () => {
+  const plain = errandEnvironment({ turns: 10 });
+  const environment: typeof plain = {
+    ...plain,
+    maxTurns: 3,
+    start: async (...given) => ({ ...(await plain.start(...given)), score: () => 0.25 }),
+  };
+  const trajectory = await recorded(environment, [act("map"), "?", act("stamp")]);
+  expect(trajectory).toMatchObject({ outcome: "turn-limit", reward: 0.25 });
+  const { episodes, rewards } = await branch(environment, trajectory, [0, 2]);
+  expect(rewards).toEqual([0.25, 0.25]);
+  for (const episode of episodes) expect(episode!.turns.at(-1)!.reward).toBe(0.25);
+});
+
 test("many branches at once do not warn of too many listeners", async () => {
   const environment = { ...errandEnvironment({ turns: 10 }), maxTurns: 4 };
   const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));

@@ -5,9 +5,12 @@ import { twentyQuestions } from "../../lib/environments/twenty-questions/index.t
 import { toRecord } from "../../lib/episodes/records.ts";
 import { transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { callAction } from "../../lib/prompts/calls.ts";
+import { actionText } from "../../lib/prompts/policy.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { act, changed, play } from "../support/errand-play.ts";
+import { type Desk, desk } from "../support/job-desk.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 describe("an episode that is cut short", () => {
@@ -122,6 +125,62 @@ describe("an episode that is cut short", () => {
     const [played] = await play({ model: writing(" "), environment: silent, episodes: one });
     expect(played!.outcome).toBe("turn-limit");
     expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+  });
+
+  test.each([
+    [{ turnLimitEnds: true }, { terminated: true, reward: 0.5 }],
+    [{ turnLimitEnds: false }, { terminated: false, reward: 0 }],
+  ])(
+    "by the limit of a defined environment has its score, though turns were unreadable: %o",
+    async (limit, last) => {
+      const find = actionText(callAction("find", { item: "pen" }, "I look."), "tool");
+      for (const texts of [
+        [find, "?"],
+        ["?", find],
+      ]) {
+        let scored = 0;
+        const score = ({ sent }: Desk) => {
+          scored++;
+          return sent.length + 0.5;
+        };
+        const environment = desk({ maxTurns: 2, score, ...limit });
+        const [played] = await collectTrajectories({
+          ...{
+            model: writing(...texts),
+            environment,
+            episodes: [{ id: 0, task: (await environment.tasks("train"))[0]! }],
+          },
+          ...{ seed: 0, temperature: 1, maxActionTokens: 200, maxPromptTokens: 100_000 },
+        });
+        expect(played).toMatchObject({ outcome: "turn-limit", reward: 0.5 });
+        expect(played!.turns.map(({ malformed }) => malformed !== undefined)).toEqual(
+          texts.map((text) => text === "?"),
+        );
+        expect(played!.turns.map(({ reward }) => reward)).toEqual([0, last.reward]);
+        expect(played!.turns.at(-1)).toMatchObject(last);
+        expect(scored).toBe(1);
+      }
+    },
+  );
+
+  test("by the limit with a score that fails or is no number is a fault of its environment", async () => {
+    for (const score of [
+      () => 7,
+      () => {
+        throw new Error("no score");
+      },
+    ]) {
+      const environment = desk({ maxTurns: 1, score });
+      const [played] = await collectTrajectories({
+        ...{
+          model: writing("?"),
+          environment,
+          episodes: [{ id: 0, task: (await environment.tasks("train"))[0]! }],
+        },
+        ...{ seed: 0, temperature: 1, maxActionTokens: 200, maxPromptTokens: 100_000 },
+      });
+      expect(played).toMatchObject({ outcome: "environment-fault", fault: { code: "ERR_ENVIRONMENT" } });
+    }
   });
 
   test("also before its first turn", async () => {

@@ -45,6 +45,16 @@ export class NlacError extends Error {
   }
 }
 
+/**
+ * ERR_CONFIG because this machine lacks something, such as a benchmark's files or an API key. The
+ * same configuration may be right elsewhere.
+ */
+export class NotHere extends NlacError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("ERR_CONFIG", message, options);
+  }
+}
+
 /** Converts an error of the addon, an Error with a `code` of the core. */
 export function fromNative(error: unknown): NlacError {
   if (error instanceof NlacError) return error;

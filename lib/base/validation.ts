@@ -1,7 +1,7 @@
 /** Checks of arguments and configurations. `where` names the argument in messages. */
 
 import { z } from "zod";
-import { NlacError } from "./errors.ts";
+import { NlacError, NotHere } from "./errors.ts";
 
 /** Throws ERR_VALUE unless `value` is a number in [least, most]. */
 export function checkNumber(value: unknown, where: string, least: number, most = Number.MAX_VALUE): number {
@@ -86,7 +86,10 @@ export function inOption<T>(where: string, open: () => T): T {
     return open();
   } catch (error) {
     if (!(error instanceof NlacError)) throw error;
-    throw new NlacError(error.code, `${where}: ${error.message}`, { cause: error });
+    const [message, options] = [`${where}: ${error.message}`, { cause: error }];
+    throw error instanceof NotHere
+      ? new NotHere(message, options)
+      : new NlacError(error.code, message, options);
   }
 }
 

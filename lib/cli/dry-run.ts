@@ -1,7 +1,7 @@
 /** The output of `nlac train --dry-run`: the resolved recipe, and the memory and time it needs. */
 
 import { existsSync } from "node:fs";
-import { NlacError } from "../base/errors.ts";
+import { NlacError, NotHere } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { openEnvironment } from "../environments/registry.ts";
@@ -17,15 +17,19 @@ import { wrap } from "./wrap.ts";
 
 export interface DryRun {
   recipe: Recipe;
-  /** Figures of the environment, or why it cannot be opened here. */
+  /** Figures of the environment, or what it lacks here. */
   environment: { trainingTasks: number; turns: number } | { fault: string };
   /** The estimate, or why there is none. */
   estimate: Estimate | { fault: string };
 }
 
-/** Resolves and estimates `recipe`. Starts no training and writes no files. */
+/**
+ * Resolves and estimates `recipe`. Starts no training and writes no files.
+ *
+ * @throws NlacError for an environment that cannot be opened unless only something is missing here, such as data
+ */
 export async function dryRun(recipe: Recipe): Promise<DryRun> {
-  const environment = await orFault(() => figuresOf(recipe));
+  const environment = await orFault(() => figuresOf(recipe), NotHere);
   const play =
     "fault" in environment ? undefined : { turns: environment.turns, tasks: environment.trainingTasks };
   return { recipe, environment, estimate: await orFault(async () => estimate(recipe, play)) };
@@ -40,11 +44,14 @@ async function figuresOf({ environment: { name, options } }: Recipe) {
   }
 }
 
-async function orFault<T>(open: () => Promise<T>): Promise<T | { fault: string }> {
+async function orFault<T>(
+  open: () => Promise<T>,
+  expected: typeof NlacError | typeof NotHere = NlacError,
+): Promise<T | { fault: string }> {
   try {
     return await open();
   } catch (error) {
-    if (error instanceof NlacError) return { fault: `${error.code}: ${error.message}` };
+    if (error instanceof expected) return { fault: `${error.code}: ${error.message}` };
     throw error;
   }
 }

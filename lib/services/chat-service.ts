@@ -8,7 +8,7 @@
 
 import OpenAI from "openai";
 import { z } from "zod";
-import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { NlacError, NotHere, throwIfAborted } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Message, Usage } from "../contract/environment.ts";
@@ -116,8 +116,7 @@ export function chatService(options: ServiceOptions): ChatService {
   const baseURL = given.baseURL ?? process.env.OPENAI_BASE_URL;
   const apiKey = given.apiKey ?? process.env.OPENAI_API_KEY ?? (baseURL === undefined ? undefined : "none");
   if (apiKey === undefined) {
-    throw new NlacError(
-      "ERR_CONFIG",
+    throw new NotHere(
       "A service needs an apiKey or $OPENAI_API_KEY, or the baseURL of a server that needs no key.",
     );
   }

@@ -1,6 +1,6 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { type DryRun, renderDryRun } from "../../lib/cli/dry-run.ts";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu } from "../../lib/estimate/devices.ts";
@@ -63,15 +63,42 @@ describe("nlac train --dry-run", () => {
     expect(told).toEqual(JSON.parse(JSON.stringify(estimate(changed, { turns: 6 }))));
   });
 
-  test("reports a missing item in one line", async () => {
-    await inDirectory(async (directory) => {
+  const ofEnvironment = async (environment: object, ...flags: string[]) =>
+    inDirectory(async (directory) => {
       const path = join(directory, "mine.json");
-      writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment: { name: "nowhere" } }));
-      const { code, output } = await nlac("train", path, "--dry-run");
-      expect(code).toBe(0);
-      expect(output).toMatch(/cannot be opened here: ERR_CONFIG: There is no environment "nowhere"/);
-      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
+      writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment }));
+      return await nlac("train", path, "--dry-run", ...flags);
     });
+
+  test("reports in one line what this machine lacks", async () => {
+    vi.stubEnv("OPENAI_API_KEY", undefined);
+    vi.stubEnv("OPENAI_BASE_URL", undefined);
+    const service = { user: { model: "gpt-4o" } };
+    for (const [environment, lacking] of [
+      [{ name: "math", options: { data: "/nowhere/math" } }, "math: there is no /nowhere/math"],
+      [{ name: "tauBench", options: service }, "tauBench.user: service: A service needs an apiKey"],
+    ] as const) {
+      const { code, output, errors } = await ofEnvironment(environment);
+      expect([code, errors]).toEqual([0, ""]);
+      expect(output.replaceAll(/\s+/g, " ")).toContain(`cannot be opened here: ERR_CONFIG: ${lacking}`);
+      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
+    }
+    vi.unstubAllEnvs();
+  });
+
+  test.each([
+    [{ name: "nowhere" }, 'There is no environment "nowhere"'],
+    [{ name: "math", options: { colour: "red" } }, "colour"],
+    [{ name: "errands", options: { seed: "one" } }, "seed"],
+    [{ name: "twentyQuestions", options: { turns: 0 } }, "turns"],
+    [{ name: "./nowhere.ts" }, "There is no file"],
+  ])("fails for an environment that cannot be opened anywhere: %o", async (environment, named) => {
+    for (const flags of [[], ["--json"]]) {
+      const { code, output, errors } = await ofEnvironment(environment, ...flags);
+      expect([code, output]).toEqual([1, ""]);
+      expect(errors).toMatch(/^nlac: ERR_CONFIG: /);
+      expect(errors).toContain(named);
+    }
   });
 
   test("prints memory, devices, remedies and assumptions", () => {

@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
-import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
 import { permutation, streams } from "../../base/random.ts";
 import { checkInteger } from "../../base/validation.ts";
 import type {
@@ -150,8 +150,7 @@ async function splitByHardness(
   options: MathOptions,
 ): Promise<MathProblem[]> {
   if (filesOf("test", options) === undefined) {
-    throw new NlacError(
-      "ERR_CONFIG",
+    throw new NotHere(
       `math: the ${count} hard problems are chosen from MATH's files; set NLAC_DATA or "data" to their directory.`,
     );
   }
@@ -184,14 +183,15 @@ function filesOf(split: "train" | "test", options: MathOptions): string[] | unde
   if (named === undefined && data === undefined) return undefined;
   // If data was named, falling back to other problems would be misleading.
   if (data !== undefined && (named === undefined || options.data !== undefined) && !existsSync(data))
-    throw new NlacError("ERR_CONFIG", `math: there is no ${data}.`);
+    throw new NotHere(`math: there is no ${data}. Set NLAC_DATA or "data" to the directory of MATH's files.`);
   if (named === undefined && statSync(data!).isFile()) return [data!];
   const names =
     named === undefined ? [defaultFiles[split]] : typeof named === "string" ? [named] : [...named];
   return names.map((name) => {
     const inData = data === undefined || isAbsolute(name) ? name : join(data, name);
     const path = options.data === undefined && !existsSync(inData) ? name : inData;
-    if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `math: there is no ${path}.`);
+    if (!existsSync(path))
+      throw new NotHere(`math: there is no ${path}. Set "data" to its directory, or "${split}" to the file.`);
     return path;
   });
 }

@@ -5,7 +5,7 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { NlacError } from "../../base/errors.ts";
+import { NlacError, NotHere } from "../../base/errors.ts";
 import type { ToolSchema } from "../../contract/environment.ts";
 import { airlineTools } from "./airline.ts";
 import { Database, type SharedData } from "./database.ts";
@@ -50,8 +50,7 @@ export function openDomain(name: DomainName, data: string): Domain {
   const files = [...names.map((table) => `${table}.json`), "wiki.md", "tools.json"];
   const missing = files.filter((file) => !existsSync(join(directory, file)));
   if (missing.length > 0) {
-    throw new NlacError(
-      "ERR_CONFIG",
+    throw new NotHere(
       `tauBench: ${directory} has no ${missing.join(", ")}. Get the data with ` +
         "`git clone https://github.com/sierra-research/tau-bench && nlac data import tau-bench tau-bench DIR`, " +
         "and set data to DIR, or set NLAC_DATA to a directory that contains it as tau-bench.",

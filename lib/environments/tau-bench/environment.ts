@@ -12,7 +12,7 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
-import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
 import { inOption } from "../../base/validation.ts";
 import type {
   Action,
@@ -139,8 +139,7 @@ function once<T>(make: () => T): () => T {
 export function defaultData(): string {
   const shared = process.env.NLAC_DATA;
   if (shared !== undefined && shared !== "") return join(shared, "tau-bench");
-  throw new NlacError(
-    "ERR_CONFIG",
+  throw new NotHere(
     "tauBench: set data to the directory made by `nlac data import tau-bench`, or set NLAC_DATA to its parent.",
   );
 }
@@ -148,10 +147,7 @@ export function defaultData(): string {
 function loadTasks({ name, directory }: Domain, file: string, split: "train" | "test"): TauBenchTask[] {
   const path = isAbsolute(file) ? file : join(directory, file);
   if (!existsSync(path)) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      `tauBench: there is no ${path}. Set the option "${split}" to a file of ${name} tasks.`,
-    );
+    throw new NotHere(`tauBench: there is no ${path}. Set the option "${split}" to a file of ${name} tasks.`);
   }
   const tasks = readTasks(path, split);
   if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `tauBench: ${path} holds no task.`);

@@ -6,7 +6,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../../base/errors.ts";
+import { NlacError, NotHere } from "../../base/errors.ts";
 import type { Word } from "./names.ts";
 
 /** A game's training words and test words. */
@@ -19,13 +19,15 @@ export interface Split {
 export function dialogueFile(name: string, data: string | undefined): string {
   const directory = data ?? join(process.env.NLAC_DATA ?? "", "dialogue");
   if (data === undefined && process.env.NLAC_DATA === undefined) {
-    throw new NlacError(
-      "ERR_CONFIG",
+    throw new NotHere(
       `twentyQuestions: ${name} is needed. Set the option data to its directory, or NLAC_DATA to the parent of its directory dialogue.`,
     );
   }
   const path = join(directory, name);
-  if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `twentyQuestions: there is no ${path}.`);
+  if (!existsSync(path))
+    throw new NotHere(
+      `twentyQuestions: there is no ${path}. Set the option data to the directory of ${name}.`,
+    );
   return path;
 }
 

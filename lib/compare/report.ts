@@ -1,7 +1,7 @@
 /** The results of a comparison: figures of every method after the same steps, and of every run. */
 
 import { describeSource, type Source } from "../run/build.ts";
-import { interquartileMean, median, probabilityOfImprovement } from "../statistics/few-runs.ts";
+import { interquartileMean, median, probabilityOfImprovement, shareOfWins } from "../statistics/few-runs.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 import { bootstrap, type PermutationTest, permutationTest } from "../statistics/resampling.ts";
@@ -66,7 +66,10 @@ export interface MethodReport {
   success: Interval | null;
   mean: number | null;
   median: number | null;
-  /** Probability that a run of it ends above one of the reference; null for the reference. */
+  /**
+   * Probability that a run of it ends above one of the reference; if the comparison is paired, the
+   * share of seeds with which it does. Null for the reference.
+   */
   improvement: Interval | null;
   /** Null for the reference, and if either has fewer than two runs that count. */
   difference: Difference | null;
@@ -205,7 +208,6 @@ function reportMethod(
   const scores = counted.map(({ success }) => success!);
   const drawn = counted.length > 0 ? counted : runs.filter(({ curve }) => curve.length > 0);
   const referenceRuns = reference?.filter(counts);
-  const against = referenceRuns?.map(({ success }) => success!);
   const average = (figure: (run: RunReport) => number | null) =>
     known(mean(counted.flatMap((run) => figure(run) ?? [])));
   return {
@@ -216,9 +218,7 @@ function reportMethod(
     mean: known(mean(scores)),
     median: known(median(scores)),
     improvement:
-      against === undefined
-        ? null
-        : knownInterval(bootstrap([scores, against], ([a, b]) => [probabilityOfImprovement(a!, b!)])[0]!),
+      referenceRuns === undefined ? null : improvementOf(counted, referenceRuns, comparison.paired),
     difference: referenceRuns === undefined ? null : differenceOf(counted, referenceRuns, comparison.paired),
     updates: average(({ updates }) => updates),
     gradientTokens: average(({ gradientTokens }) => gradientTokens),
@@ -236,16 +236,33 @@ function reportMethod(
   };
 }
 
+/** Successes of the runs with a seed that both have. */
+function pairsOf(runs: readonly RunReport[], reference: readonly RunReport[]): (readonly [number, number])[] {
+  return runs.flatMap((run) => {
+    const other = reference.find(({ seed }) => seed === run.seed);
+    return other === undefined ? [] : [[run.success!, other.success!] as const];
+  });
+}
+
+function improvementOf(
+  runs: readonly RunReport[],
+  reference: readonly RunReport[],
+  paired: boolean,
+): Interval | null {
+  const of = (runs: readonly RunReport[]) => runs.map(({ success }) => success!);
+  const [interval] = paired
+    ? bootstrap([pairsOf(runs, reference)], ([pairs]) => [shareOfWins(pairs!)])
+    : bootstrap([of(runs), of(reference)], ([a, b]) => [probabilityOfImprovement(a!, b!)]);
+  return knownInterval(interval!);
+}
+
 /** The difference to the reference. Pairs are the seeds that both have. */
 function differenceOf(
   runs: readonly RunReport[],
   reference: readonly RunReport[],
   paired: boolean,
 ): Difference | null {
-  const pairs = runs.flatMap((run) => {
-    const other = reference.find(({ seed }) => seed === run.seed);
-    return other === undefined ? [] : [[run.success!, other.success!] as const];
-  });
+  const pairs = pairsOf(runs, reference);
   const a = paired ? pairs.map(([own]) => own) : runs.map(({ success }) => success!);
   const b = paired ? pairs.map(([, other]) => other) : reference.map(({ success }) => success!);
   if (a.length < 2 || b.length < 2) return null;

@@ -47,7 +47,10 @@ export function methodTable({ comparison, methods }: Report): Table {
           ["p", ({ difference }) => (difference === null ? none : formatP(difference.test))],
         ] satisfies [string, (method: MethodReport) => string][])
       : []),
-    [`P(> ${comparison.reference})`, ({ improvement, counted }) => formatInterval(improvement, counted)],
+    [
+      comparison.paired ? `seeds above ${comparison.reference}` : `P(> ${comparison.reference})`,
+      ({ improvement, counted }) => formatInterval(improvement, counted),
+    ],
     ["updates", ({ updates }) => formatCount(updates)],
     ["gradient tokens", ({ gradientTokens }) => formatCount(gradientTokens)],
     ["generated tokens", ({ generatedTokens }) => formatCount(generatedTokens)],
@@ -107,7 +110,9 @@ export function explanations({ comparison, measure, methods }: Report): string[]
           `− ${reference}: difference of the mean successes, with its ${100 * coverage} % interval from the same bootstrap.`,
           `p: two-sided permutation test of that difference, ${paired ? "within pairs of a seed" : "over all assignments of the runs to both methods"}, not corrected for the number of methods` +
             `${tests.length === 0 || drawn ? "" : `; with so few runs none can be below ${formatSmall(least)}`}${drawn ? "; ± is the standard error of p, where permutations were drawn" : ""}.`,
-          `P(> ${reference}): the probability that a run of the method ends above one of ${reference}.`,
+          paired
+            ? `seeds above ${reference}: the share of seeds with which the method ends above ${reference}; ties count half.`
+            : `P(> ${reference}): the probability that a run of the method ends above one of ${reference}; ties count half.`,
         ]
       : []),
     "Tokens, updates, time and peak memory of the process are means of the runs that count.",

@@ -18,7 +18,16 @@ export function interquartileMean(values: readonly number[]): number {
   return mean(sorted.slice(cut, sorted.length - cut));
 }
 
-/** The probability that a value of `a` exceeds one of `b`; ties count half. NaN if one is empty. */
+/** The share of pairs whose first value exceeds the second; ties count half. NaN without pairs. */
+export function shareOfWins(pairs: readonly (readonly [number, number])[]): number {
+  return mean(pairs.map(([x, y]) => (x > y ? 1 : x === y ? 0.5 : 0)));
+}
+
+/**
+ * The probability that a value of `a` exceeds one of `b`, over all combinations; ties count half.
+ * NaN if one is empty. For pairs, use `shareOfWins`: what both values of a pair have in common would
+ * blur their order here.
+ */
 export function probabilityOfImprovement(a: readonly number[], b: readonly number[]): number {
   let wins = 0;
   for (const x of a) for (const y of b) wins += x > y ? 1 : x === y ? 0.5 : 0;

@@ -72,6 +72,35 @@ test("differences have an interval and an exact p, and pairs are permuted within
     expect(paired.means.estimate).toBeCloseTo(0.094, 12);
   }));
 
+test("pairs are compared within a seed: worlds that differ more than the methods do not blur it", () =>
+  inDirectory((directory) => {
+    const seeds = [0, 1, 2, 3, 4];
+    const write = (name: string, values: readonly number[]) => {
+      for (const [seed, value] of values.entries()) {
+        const path = join(directory, name, String(seed));
+        writeRun(path, [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }]);
+        writeOutcome(path);
+      }
+    };
+    write("nlac", [0.1, 0.3, 0.5, 0.7, 0.9]);
+    write("grpo", [0.15, 0.35, 0.55, 0.75, 0.9]); // above in four worlds, equal in one
+    const improvementOf = (paired: boolean) => {
+      const report = reportOn(comparisonOf({ seeds, paired }), directory);
+      return { ...report.methods[1]!.improvement!, text: renderMarkdown(report) };
+    };
+    const paired = improvementOf(true);
+    expect(paired.estimate).toBeCloseTo(0.9, 12);
+    // Half a tie in each of five draws with replacement: below 0.7 in 6 % of samples, 0.6 in 1 %.
+    expect(paired.low).toBeGreaterThanOrEqual(0.6);
+    expect(paired.high).toBe(1);
+    expect(paired.text).toContain("| seeds above nlac |");
+    expect(paired.text).toContain("the share of seeds with which the method ends above nlac");
+    expect(paired.text).not.toContain("P(>");
+    const apart = improvementOf(false);
+    expect(apart.estimate).toBeCloseTo(14.5 / 25, 12);
+    expect(apart.text).toContain("| P(> nlac) |");
+  }));
+
 test("runs of different builds are reported and not pooled", () =>
   inDirectory((directory) => {
     const seeds = [0, 1, 2];

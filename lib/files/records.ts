@@ -226,8 +226,11 @@ export function* readRecords<T>(
   }
 }
 
-/** Bytes of `path` up to the end of its last whole record. Throws as `readRecords`. */
-function recordedBytes(path: string, unsynced: boolean): number {
+/**
+ * Bytes of `path` up to the end of its last whole record. `unsynced`: see `RecordWriter.resume`.
+ * Throws as `readRecords`.
+ */
+export function recordedBytes(path: string, unsynced = false): number {
   let whole = 0;
   for (const { end } of wholeRecords(path, 2 ** 20, unsynced)) whole = end;
   return whole;

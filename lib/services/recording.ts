@@ -14,13 +14,12 @@
  */
 
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { type Message, nothingUsed } from "../contract/environment.ts";
-import { onDisk } from "../files/disk.ts";
-import { lockRecords, RecordWriter, readRecords } from "../files/records.ts";
+import { lockRecords, RecordWriter, readRecords, recordedBytes } from "../files/records.ts";
 import { asHeard, type ChatService, type CompletionOptions } from "./chat-service.ts";
 
 const settings = { maxTokens: z.number().optional(), temperature: z.number().optional() };
@@ -65,13 +64,9 @@ const open = new Map<string, OpenRecording>();
 export function recordService(service: ChatService, file: string): ChatService {
   const path = resolve(file);
   const header: Header = { format: 1, model: service.model, defaults: service.defaults ?? {} };
-  const recording = open.get(path) ?? openRecording(path, header);
-  if (keyOf(recording.header) !== keyOf(header)) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      `${file} is a recording of ${described(recording.header)}, not of ${described(header)}: record to another file.`,
-    );
-  }
+  const known = open.get(path);
+  if (known !== undefined) requireSame(known.header, header, file);
+  const recording = known ?? openRecording(path, header);
   open.set(path, recording);
   recording.users++;
   let closed = false;
@@ -154,7 +149,8 @@ function openRecording(path: string, header: Header): OpenRecording {
   const lock = lockRecords(path);
   try {
     const recorded = existsSync(path) ? readRecording(path) : undefined;
-    const writer = new RecordWriter(path, recorded?.bytes ?? 0, lock);
+    if (recorded !== undefined) requireSame(recorded.header, header, path);
+    const writer = new RecordWriter(path, recorded === undefined ? 0 : recordedBytes(path), lock);
     if (recorded === undefined) writer.append(header);
     return { header, replies: new Map(), ...recorded, writer, users: 0 };
   } catch (error) {
@@ -163,12 +159,17 @@ function openRecording(path: string, header: Header): OpenRecording {
   }
 }
 
-/**
- * Undefined for a file without records. `bytes`: length up to the end of the last complete record.
- */
-function readRecording(
-  path: string,
-): { header: Header; replies: OpenRecording["replies"]; bytes: number } | undefined {
+/** Throws ERR_CONFIG unless the recording in `file` is of the service with `header`. */
+function requireSame(recorded: Header, header: Header, file: string): void {
+  if (keyOf(recorded) === keyOf(header)) return;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${file} is a recording of ${described(recorded)}, not of ${described(header)}: record to another file.`,
+  );
+}
+
+/** Undefined for a file without records. */
+function readRecording(path: string): Pick<OpenRecording, "header" | "replies"> | undefined {
   const replies: OpenRecording["replies"] = new Map();
   let header: Header | undefined;
   for (const record of records(path)) {
@@ -179,8 +180,7 @@ function readRecording(
     const { key, reply, cut } = checked(entrySchema, record, path);
     if (!replies.has(key)) replies.set(key, { reply, cut });
   }
-  const bytes = onDisk(path, () => readFileSync(path)).lastIndexOf("\n") + 1;
-  return header === undefined ? undefined : { header, replies, bytes };
+  return header === undefined ? undefined : { header, replies };
 }
 
 function* records(path: string): Generator<unknown> {

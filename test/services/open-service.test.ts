@@ -265,6 +265,32 @@ describe("a recording", () => {
     expect(await playRecording(file()).complete(says("b"))).toBe("b 0");
   });
 
+  it("continues after a last line that lacks sectors, as a crash of the machine leaves it", async () => {
+    const service = recordService(counting(), file());
+    for (const text of ["a", "b".repeat(3000)]) await service.complete(says(text));
+    await service.close!();
+    const torn = readFileSync(file());
+    const end = Math.floor((torn.length - 1000) / 512) * 512;
+    torn.fill(0, end - 1024, end);
+    writeFileSync(file(), torn);
+    const again = recordService(counting(), file());
+    expect(await again.complete(says("c"))).toBe("c 0");
+    await again.close!();
+    const played = playRecording(file());
+    expect([await played.complete(says("a")), await played.complete(says("c"))]).toEqual(["a 0", "c 0"]);
+  });
+
+  it("of another service is left unlocked", async () => {
+    const service = recordService(counting(), file());
+    await service.complete(says("a"));
+    await service.close!();
+    const other: ChatService = { ...counting(), model: "other" };
+    expect(() => recordService(other, file())).toThrow(/record to another file/);
+    const again = recordService(counting(), file());
+    expect(await again.complete(says("a"))).toBe("a 0");
+    await again.close!();
+  });
+
   it("does not record failures", async () => {
     let broken = true;
     const service = recordService(

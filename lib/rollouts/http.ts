@@ -39,9 +39,13 @@ const agents = {
   "https:": new HttpsAgent({ keepAlive: true }),
 };
 
+/** Errors of a connection that the server has closed. */
+const closed: readonly unknown[] = ["ECONNRESET", "EPIPE"];
+
 /**
  * Sends a request; `body` makes it a POST. The header `authorization` has $NLAC_ROLLOUTS_KEY, if
- * set.
+ * set. It is sent again if the server closes a kept connection just then, as servers do after some
+ * idle seconds.
  *
  * @returns the answer's JSON; undefined if it is empty or not JSON
  * @throws HttpFault; the signal's AbortError
@@ -60,9 +64,8 @@ export function callServer(
   const fault = (why: string, status?: number) =>
     new HttpFault(`${body === undefined ? "GET" : "POST"} ${url}${path}: ${why}`, status);
   return new Promise((resolve, reject) => {
-    const request = send(address, {
+    const options = {
       method: body === undefined ? "GET" : "POST",
-      agent: agents[address.protocol as keyof typeof agents],
       headers: {
         ...(text === undefined
           ? {}
@@ -71,29 +74,39 @@ export function callServer(
       },
       timeout: timeoutMs,
       ...(signal && { signal }),
-    });
-    request.on("socket", (socket) => socket.setKeepAlive(true, keepAliveMs));
-    request.on("timeout", () => request.destroy(new Error(`no answer in ${timeoutMs / 1000} seconds`)));
+    };
     const fail = (error: Error) => reject(signal?.aborted ? error : fault(error.message));
-    request.on("error", fail);
-    request.on("response", (response) => {
-      const chunks: Buffer[] = [];
-      response.on("data", (chunk: Buffer) => chunks.push(chunk));
-      response.on("error", fail);
-      response.on("end", () => {
-        const answer = Buffer.concat(chunks).toString("utf8");
-        const status = response.statusCode ?? 0;
-        if (status < 200 || status > 299) {
-          reject(fault(`${status} ${answer.slice(0, 300).replaceAll(/\s+/g, " ")}`, status));
-          return;
-        }
-        try {
-          resolve(JSON.parse(answer));
-        } catch {
-          resolve(undefined);
-        }
+    const ask = (agent: HttpAgent | HttpsAgent | false) => {
+      const request = send(address, { ...options, agent });
+      let answers = false;
+      request.on("socket", (socket) => socket.setKeepAlive(true, keepAliveMs));
+      request.on("timeout", () => request.destroy(new Error(`no answer in ${timeoutMs / 1000} seconds`)));
+      request.on("error", (error: NodeJS.ErrnoException) => {
+        const isUnread = request.reusedSocket && !answers && closed.includes(error.code);
+        if (isUnread && !signal?.aborted) ask(false);
+        else fail(error);
       });
-    });
-    request.end(text);
+      request.on("response", (response) => {
+        answers = true;
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk));
+        response.on("error", fail);
+        response.on("end", () => {
+          const answer = Buffer.concat(chunks).toString("utf8");
+          const status = response.statusCode ?? 0;
+          if (status < 200 || status > 299) {
+            reject(fault(`${status} ${answer.slice(0, 300).replaceAll(/\s+/g, " ")}`, status));
+            return;
+          }
+          try {
+            resolve(JSON.parse(answer));
+          } catch {
+            resolve(undefined);
+          }
+        });
+      });
+      request.end(text);
+    };
+    ask(agents[address.protocol as keyof typeof agents]);
   });
 }

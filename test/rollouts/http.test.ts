@@ -1,4 +1,6 @@
-import { afterEach, expect, test, vi } from "vitest";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, expect, onTestFinished, test, vi } from "vitest";
 import { callServer, HttpFault } from "../../lib/rollouts/http.ts";
 import { type JsonAnswer, type JsonServer, jsonServer } from "../support/json-server.ts";
 
@@ -58,4 +60,25 @@ test("a signal ends a request with its own error", async () => {
   const { url } = await answering("never");
   const failed = callServer(url, "/x", {}, AbortSignal.timeout(50));
   await expect(failed).rejects.toMatchObject({ name: "AbortError" });
+});
+
+test("a request is sent again if the server closes a kept connection just then", async () => {
+  const seen: string[] = [];
+  const used = new WeakSet<object>();
+  const closing = createServer((request, response) => {
+    seen.push(request.url!);
+    // As if the server had closed it while the request was on its way.
+    if (used.has(request.socket)) request.socket.resetAndDestroy();
+    else response.end("{}");
+    used.add(request.socket);
+  });
+  await new Promise<void>((resolve) => closing.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    closing.closeAllConnections();
+    closing.close();
+  });
+  const url = `http://127.0.0.1:${(closing.address() as AddressInfo).port}`;
+  expect(await callServer(url, "/first", {})).toEqual({});
+  expect(await callServer(url, "/pause", {})).toEqual({});
+  expect(seen).toEqual(["/first", "/pause", "/pause"]);
 });

@@ -87,6 +87,9 @@ function studentProbability(x: number, degrees: number): number {
   return odd ? (2 / Math.PI) * (angle + Math.sin(angle) * sum) : Math.sin(angle) * sum;
 }
 
+/** Larger than the variance that rounding gives groups of equal shares, such as 1/3. */
+const rounding = 1e-24;
+
 /**
  * 95 % interval of a share, the mean of values from 0 to 1 in groups: Wilson's for the effective
  * number of independent trials (Kish, 1965), at least one per group. With one trial per group it
@@ -100,6 +103,6 @@ export function shareInterval(
 ): Interval {
   const { mean: p, variance } = groupedMean(groups);
   // Without any variance, repeats give no information: each group counts once.
-  const independent = variance > 0 ? (p * (1 - p)) / variance : 0;
+  const independent = variance > rounding ? (p * (1 - p)) / variance : 0;
   return wilsonInterval(p, Math.min(trials, Math.max(groups.length, independent)));
 }

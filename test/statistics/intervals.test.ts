@@ -83,6 +83,12 @@ describe("intervals over groups", () => {
     expect(high).toBeCloseTo(wilson.high, 12);
     expect(shareInterval([ones(0, 8), ones(0, 8)])).toEqual(wilsonInterval(0, 2));
     expect(shareInterval([ones(4, 8)])).toEqual(wilsonInterval(0.5, 1));
+    // Equal shares, also if they are rounded.
+    for (const size of [2, 3, 7]) {
+      const { low, high } = shareInterval([ones(1, size), ones(1, size), ones(1, size)]);
+      const wilson = wilsonInterval(1 / size, 3);
+      expect([low, high]).toEqual([expect.closeTo(wilson.low, 12), expect.closeTo(wilson.high, 12)]);
+    }
   });
 
   test("groups of one size: the interval of their means", () => {

@@ -188,6 +188,7 @@ async function chooseActor<Task>(training: Training<Task>): Promise<void> {
   const { model, state, config } = training;
   const success = await evaluatePeriodically(training);
   if (success === undefined || !config.keepBest || state.iteration === 0) return;
+  if (Number.isNaN(success)) return; // every episode failed
   if (success < (state.best ?? 0)) await startAgain(model);
   else state.best = success;
 }

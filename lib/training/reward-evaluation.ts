@@ -47,7 +47,7 @@ export async function chooseReward<Task>(
   if (every > 0 && success >= (state.rewardBest ?? 0)) {
     await rewardModel.keepReference();
     state.rewardBest = success;
-  } else if (every > 0 && done === total) {
+  } else if (every > 0 && done === total && state.rewardBest !== undefined) {
     await rewardModel.restoreReference();
   }
   state.rewardMeasuredAt = done;

@@ -6,6 +6,7 @@ import { twentyQuestions } from "../../lib/environments/twenty-questions/index.t
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { mean } from "../../lib/statistics/mean.ts";
 import { branchTurns } from "../../lib/training/branch-places.ts";
+import { hopeState } from "../../lib/training/hope-config.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { ScriptedJudge, ScriptedPreferences } from "../support/scripted-preferences.ts";
@@ -395,6 +396,28 @@ describe("an iteration", () => {
     expect(calls.map((call) => call.split(" ")[0])).toEqual(["keep", "keep", "keep", "restore", "keep"]);
     expect(calls[4]).toBe(calls[2]);
     expect(() => hopeConfig.parse({ keepBest: true })).toThrow(/evaluation.every/);
+  });
+
+  test("nothing is chosen by an evaluation whose episodes all fail", async () => {
+    const plain = errandEnvironment({ words: ["key"], turns: 1, singleStep: false });
+    const environment: Environment<Errand> = {
+      ...plain,
+      start: async (task, options) => {
+        if (task.word === "keys") throw new Error("no test tasks today");
+        return plain.start(task, options);
+      },
+    };
+    const { judge, run } = await train(
+      {
+        ...{ iterations: 2, branchedEpisodes: 0, branchShare: 0, keepBest: true },
+        evaluation: { every: 1, episodes: 2, split: "test" },
+        rewardEvaluation: { every: 1, episodes: 2, bestOf: 2, split: "test" },
+      },
+      { environment, model: new ScriptedPreferences(replies(() => [], ["soap", "key"])) },
+    );
+    expect(judge.references).toEqual([]);
+    for (const state of run.checkpoints)
+      expect(hopeState.safeParse(JSON.parse(JSON.stringify(state))).error).toBeUndefined();
   });
 
   test("a judge that knows the answer brings it, one that does not never does", async () => {

@@ -205,7 +205,7 @@ export function requireSameRecipe(recipe: Recipe, path: string): Recipe {
     const dtype = recipe.learner.dtype === "auto" ? "auto" : learner.dtype;
     return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }, withoutKeys));
   });
-  if (isDeepStrictEqual(given, was)) return { ...started, environment: recipe.environment };
+  if (isDeepStrictEqual(given, was)) return { ...recipe, learner: started.learner };
   const changed = Object.keys({ ...given, ...was }).filter((key) => !isDeepStrictEqual(given[key], was[key]));
   throw new NlacError(
     "ERR_RUN",

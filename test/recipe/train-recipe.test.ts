@@ -1,10 +1,13 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe, resumeRun, trainOrResume, trainRecipe } from "../../lib/index.ts";
+import { parseRecipe } from "../../lib/recipe/recipe.ts";
+import { requireSameRecipe } from "../../lib/recipe/train-recipe.ts";
 import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { writeDescription } from "../../lib/run/description.ts";
 import type { MetricsRow } from "../../lib/run/directory.ts";
 import { nlac } from "../support/command-line.ts";
 
@@ -91,6 +94,18 @@ test("the same recipe continues a run also if it has an API key, which the run d
   await expect(trainOrResume({ ...recipe, environment: other }, { directory })).rejects.toMatchObject({
     ...{ code: "ERR_RUN", message: expect.stringContaining("environment") },
   });
+});
+
+test("a run that is continued has the API key of its proposer again", async () => {
+  const directory = join(root, "proposer-key");
+  const proposer = { model: "m", baseURL: "http://localhost:1", apiKey: "secret" };
+  const input = { name: "n", algorithm: "hope", model: "m", environment: { name: "errands" } };
+  const recipe = parseRecipe({ ...input, config: { proposer } }, "a test");
+  mkdirSync(directory);
+  writeDescription(directory, { recipe: { ...recipe, learner: { ...recipe.learner, dtype: "float32" } } });
+  expect(readFileSync(join(directory, "run.json"), "utf8")).not.toContain("secret");
+  const continued = requireSameRecipe(recipe, directory);
+  expect(continued).toMatchObject({ config: { proposer }, learner: { dtype: "float32" } });
 });
 
 test("an invalid recipe is rejected before anything is written", async () => {

@@ -116,8 +116,9 @@ function weightParts(
   const copy = (name: string) =>
     size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * copied }];
   const { moments, averages, references, rewardModels } = work;
-  // Its θ, gradients and moments, as for the policy.
-  const judge = rewardModels * (16 * trained + (size === 4 ? 0 : size * trained));
+  // Its θ, gradients and moments, as for the policy, and with an adapter its own frozen model.
+  const frozen = adapter === undefined ? 0 : size * whole;
+  const judge = rewardModels * (frozen + 16 * trained + (size === 4 ? 0 : size * trained));
   return [
     ...(adapter === undefined
       ? []
@@ -141,7 +142,12 @@ function weightParts(
     },
     ...(averages > 0 ? [{ name: "θ̄, float32", bytes: 4 * masters }, ...copy("θ̄")] : []),
     ...(references > 0
-      ? [{ name: `the reference, ${estimatedDtype(learner.dtype)}`, bytes: size * computing }]
+      ? [
+          {
+            name: `${references === 1 ? "the reference" : "two references"}, ${estimatedDtype(learner.dtype)}`,
+            bytes: references * size * computing,
+          },
+        ]
       : []),
     ...(judge === 0 ? [] : [{ name: "the reward model, gradients and moments", bytes: judge }]),
   ];

@@ -156,12 +156,12 @@ test("a diagnosis is counted: its completions, how often it runs, and the memory
 });
 
 describe("the estimate of hope", () => {
-  const hope = (changes: Record<string, unknown> = {}) => {
+  const hope = (changes: Record<string, unknown> = {}, learner: object = {}) => {
     const recipe = parseRecipe(
       {
         name: "test",
         model: "Qwen2.5-1.5B-Instruct",
-        learner: { device: "cuda" },
+        learner: { device: "cuda", ...learner },
         environment: { name: "twentyQuestions" },
         algorithm: "hope",
         config: { iterations: 3, maxPromptTokens: 2048, maxActionTokens: 128, ...changes },
@@ -219,6 +219,20 @@ describe("the estimate of hope", () => {
     const updates = Math.ceil((often.work.updates * often.work.steps - often.work.updates) / 10);
     expect(often.work.diagnosis.times).toBe(3 * updates);
     expect(often.work.references).toBe(measured.work.references + 1);
+    const held = ({ fits }: Estimate, name: RegExp) =>
+      total(fits.at(-1)!.assumed.held.filter((part) => name.test(part.name)));
+    expect(held(often, /^(the reference|two references),/)).toBe(
+      2 * held(measured, /^(the reference|two references),/),
+    );
+    expect(held(measured, /^(the reference|two references),/)).toBe(2 * measured.parameters);
+  });
+
+  test("holds the frozen model twice with an adapter, for the policy and for the reward model", () => {
+    const { fits, parameters } = hope({}, { adapter: { rank: 16, alpha: 32 } });
+    const { held } = fits.at(-1)!.assumed;
+    const bytes = (name: RegExp) => total(held.filter((part) => name.test(part.name)));
+    expect(bytes(/^the model, bfloat16$/)).toBe(2 * parameters);
+    expect(bytes(/^the reward model/)).toBeGreaterThan(2 * parameters);
   });
 });
 

@@ -155,7 +155,7 @@ async function readReply(reply: IncomingMessage, url: string, maxBytes: number):
 
 /** Removes a user name and password from a URL, for messages. */
 export function redact(url: string): string {
-  return url.replace(/\/\/[^/@]*@/, "//");
+  return url.replace(/^([a-z]+:\/\/)[^/?#]*@/i, "$1");
 }
 
 /** The SHA-1 of the file as a git blob. */
@@ -168,13 +168,15 @@ async function gitName(path: string): Promise<string> {
 async function receive(options: DownloadOptions, part: string): Promise<void> {
   const { attempts = 5, retryMs = 500 } = options;
   let failures = 0;
+  // A server without ranges starts again: only bytes beyond all earlier ones are new.
+  let most = sizeOf(part);
   for (;;) {
-    const before = sizeOf(part);
     try {
       if (await receiveOnce(options, part)) return;
     } catch (error) {
       if (error instanceof NlacError) throw error;
-      failures = sizeOf(part) > before ? 1 : failures + 1;
+      failures = sizeOf(part) > most ? 1 : failures + 1;
+      most = Math.max(most, sizeOf(part));
       if (failures >= attempts)
         throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: ${(error as Error).message}`, {
           cause: error,

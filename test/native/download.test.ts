@@ -5,7 +5,7 @@ import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { download } from "../../lib/native/download.ts";
+import { download, redact } from "../../lib/native/download.ts";
 import {
   expectFailure,
   respondWithRange,
@@ -149,6 +149,22 @@ describe("download", () => {
     await expectFailure(download({ url: `${url}/none`, ...missing }), "ERR_DOWNLOAD", /HTTP 404/);
     expect(requests).toHaveLength(4);
     expect(existsSync(missing.path)).toBe(false);
+  });
+
+  it("gives up if a server without ranges breaks off again and again, wherever it does", async () => {
+    const { url, requests } = await serve((_request, response) => {
+      response.writeHead(200, { "content-length": data.length });
+      const sent = requests.length % 2 === 0 ? 50_000 : 60_000;
+      response.write(data.subarray(0, sent), () => setTimeout(() => response.destroy(), 5));
+    });
+    await expectFailure(download({ url: `${url}/f`, ...target() }), "ERR_DOWNLOAD", /f: /);
+    expect(requests.length).toBeLessThan(10);
+  });
+
+  it("names no user or password of an address", () => {
+    for (const url of ["https://me:secret@host/f", "https://me:s@ecret@host/f", "https://s@ecret@host"])
+      expect(redact(url)).toMatch(/^https:\/\/host(\/f)?$/);
+    for (const url of ["https://host/me@you", "https://host/a//b@c"]) expect(redact(url)).toBe(url);
   });
 
   it("counts a stalled connection as cut, and follows redirects", async () => {

@@ -23,7 +23,7 @@ import {
   tokenizerLimit,
 } from "../files/read-file.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { download, fetchReply } from "../native/download.ts";
+import { download, fetchReply, redact } from "../native/download.ts";
 import type { Env } from "../native/paths.ts";
 
 /** The parts of a model's name on the hub. */
@@ -220,12 +220,15 @@ async function fetchFile(
   const checksum = entry.lfs?.oid ?? entry.oid;
   const bytes = entry.lfs?.size ?? entry.size;
   if (checksum === undefined || !/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/.test(checksum))
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub sent no checksum.`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: the hub sent no checksum.`);
   if (!Number.isSafeInteger(bytes) || bytes < 0)
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub sent no size.`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: the hub sent no size.`);
   const limit = parts.get(entry.path) ?? Number.POSITIVE_INFINITY;
   if (bytes > limit)
-    throw new NlacError("ERR_MODEL_FORMAT", `${options.url} has ${bytes} bytes; at most ${limit} are read.`);
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `${redact(options.url)} has ${bytes} bytes; at most ${limit} are read.`,
+    );
   const blob = join(folder, "blobs", checksum);
   await download({
     ...{ url: options.url, path: blob, checksum, bytes },
@@ -268,7 +271,8 @@ function patientFetch(token: string | undefined, retryMs: number): typeof fetch 
   };
 }
 
-function hubError(error: unknown, name: HubName, hub: string, known: boolean): NlacError {
+function hubError(error: unknown, name: HubName, address: string, known: boolean): NlacError {
+  const hub = redact(address);
   const answered = (error as Partial<HubApiError>).statusCode;
   const status = answered ?? ((error as Error).cause as { status?: number } | undefined)?.status;
   if (error instanceof NlacError && status === undefined) return error;

@@ -270,6 +270,15 @@ describe("a model of the hub", () => {
     expect(server.leaked).toEqual([]);
   });
 
+  it("names no password of a mirror in its errors", async () => {
+    const { server, resolve } = await place();
+    const HF_ENDPOINT = server.url.replace("//", "//me:pass%40word@");
+    const failed = resolve("them/nothing", { HF_ENDPOINT });
+    await expectFailure(failed, "ERR_MODEL_NOT_FOUND", new RegExp(` ${server.url}`));
+    await expect(failed).rejects.toThrow(/^(?!.*pass)/);
+    await expect(resolve("them/errands", { HF_ENDPOINT })).resolves.toMatch(/snapshots/);
+  });
+
   it("waits for a busy hub, outlasts cut connections, and gives up on a broken one", async () => {
     const faults = new Map<string, number>();
     const { resolve, server } = await place({ "them/errands": repository }, (request, response) => {

@@ -7,7 +7,6 @@ import { readRecords } from "../files/records.ts";
 import type { Build } from "../run/build.ts";
 import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
-import { mean } from "../statistics/mean.ts";
 
 /**
  * The x axes of curves: environment steps, generated tokens, and tokens of a loss with a gradient.
@@ -79,11 +78,18 @@ export function readFigures(path: string, budget: number): RunFigures {
   return figures;
 }
 
-/** Each point as the mean of all points less than `window` steps before it, itself included. */
+/**
+ * Each point as the mean of all points less than `window` steps before it, itself and others of its
+ * steps included. `points` are in order of their steps.
+ */
 export function smoothed(points: readonly Point[], window: number): Point[] {
+  let [from, to, sum] = [0, 0, 0];
   return points.map((last) => {
-    const near = points.filter(({ steps }) => steps <= last.steps && steps > last.steps - window);
-    return { ...last, value: mean(near.map(({ value }) => value)) };
+    while (to < points.length && points[to]!.steps <= last.steps) sum += points[to++]!.value;
+    while (points[from]!.steps <= last.steps - window) sum -= points[from++]!.value;
+    // A share; rounding of the running sum must not leave its range.
+    const value = to - from === 1 ? last.value : Math.min(1, Math.max(0, sum / (to - from)));
+    return { ...last, value };
   });
 }
 

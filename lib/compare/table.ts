@@ -125,6 +125,9 @@ export function notes({ comparison, runs, build }: Report): string[] {
   const others = runs.filter(({ otherBuild }) => otherBuild);
   const failed = runs.filter(({ state }) => state === "failed");
   const short = runs.filter((run) => run.state === "finished" && endedShort(run, comparison));
+  const late = runs.filter(
+    (run) => run.state === "finished" && run.success === null && !endedShort(run, comparison),
+  );
   const open = runs.filter(({ state }) => state === "waiting" || state === "running" || state === "stopped");
   const steps = ({ environmentSteps }: RunReport) => `${formatCount(environmentSteps)} steps`;
   return [
@@ -141,7 +144,14 @@ export function notes({ comparison, runs, build }: Report): string[] {
           ? "It was never measured, and does not count."
           : "Its last success counts from there on."),
     ),
-    ...short.map((run) => `${nameOf(run)} ended after ${steps(run)}: its last success counts from there on.`),
+    ...late.map(
+      (run) => `${nameOf(run)} ended after ${steps(run)}, and was first measured there: it does not count.`,
+    ),
+    ...short.map((run) =>
+      run.success === null
+        ? `${nameOf(run)} ended after ${steps(run)}. It was never measured, and does not count.`
+        : `${nameOf(run)} ended after ${steps(run)}: its last success counts from there on.`,
+    ),
     ...(open.length === 0 ? [] : [`Not finished, and therefore not counted: ${openRuns(open)}.`]),
   ];
 }

@@ -247,6 +247,26 @@ test("a run that failed, ended short or is not over is shown as such", () =>
     expect(renderText(methodTable(report))).toMatch(/^grpo +0\/4 +– +–/m);
   }));
 
+test("a finished run that was not measured in time is named", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0, 1, 2], environmentSteps: 50 });
+    for (const [seed, iterations] of [
+      [0, 1],
+      [1, 0],
+    ]) {
+      // The first collection takes 100 steps.
+      writeRun(join(directory, `nlac/${seed}`), learningRows(0, 0.9, { seed: 1, iterations }));
+      writeOutcome(join(directory, `nlac/${seed}`));
+    }
+    const report = reportOn(comparison, directory);
+    expect(report.methods[0]!.counted).toBe(0);
+    expect(notes(report)).toEqual([
+      "nlac, seed 0 ended after 100 steps, and was first measured there: it does not count.",
+      "nlac, seed 1 ended after 0 steps. It was never measured, and does not count.",
+      "Not finished, and therefore not counted: 4 waiting.",
+    ]);
+  }));
+
 test("nothing has begun: there are tables and axes, and no curve", () =>
   inDirectory((directory) => {
     const report = reportOn(comparisonOf(), directory);

@@ -26,7 +26,8 @@ python="${PYTHON:-python3}"
 limit="${NLAC_STEP_LIMIT:-540}"
 export NLAC_TEST_DEVICE=cuda
 export NLAC_TEST_FIXTURES="$PWD/test/fixtures"
-gpu_cases='--test-case=*cuda*,*gpu*'
+# --no-skip: without a GPU, cases of torch programs fail instead of being left out.
+gpu_cases=('--test-case=*cuda*,*gpu*' --no-skip)
 
 has_node() { command -v "$node" >/dev/null; }
 
@@ -35,12 +36,13 @@ within() { timeout --kill-after=10 $((limit - SECONDS > 0 ? limit - SECONDS : 1)
 
 nlac() { within "$node" --import jiti/register lib/cli/main.ts "$@"; }
 
-# The test programs with GPU cases.
+# The test programs with GPU cases, and those that do not start: running them fails.
 programs() {
-  local program
+  local program count
   for program in build/cuda/native/test/test_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
-    "$program" --count "$gpu_cases" | grep 'filters: [1-9]' >/dev/null && echo "$program"
+    count="$("$program" --count "${gpu_cases[@]}" 2>&1)" || count='filters: 1'
+    grep 'filters: [1-9]' <<<"$count" >/dev/null && echo "$program"
   done
 }
 
@@ -69,7 +71,7 @@ tests() {
   fi
   for program in "${tested[@]}"; do
     echo "-- $program"
-    within "$program" "$gpu_cases" || status=1
+    within "$program" "${gpu_cases[@]}" || status=1
   done
   if has_node; then
     mapfile -t files < <(grep -rlE "testDevice|tinyLearner|NLAC_TEST_DEVICE" test/{algorithms,learner,ops} --include="*.test.ts"
@@ -89,7 +91,7 @@ sanitizer() {
     for program in $(programs); do
       echo "-- $tool $program"
       # torch asks for things that fail and handles it: only the kernels' own faults count.
-      within compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "$program" "$gpu_cases" ||
+      within compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 "$program" "${gpu_cases[@]}" ||
         status=1
     done
   done

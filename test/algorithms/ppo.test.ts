@@ -303,7 +303,7 @@ describe("a step", () => {
   test("options reach the loss", async () => {
     const { model } = await train({
       clip: 0.1,
-      valueClip: 0,
+      valueClip: 0.4,
       valueCoefficient: 0.3,
       entropyCoefficient: 0.01,
     });
@@ -312,7 +312,7 @@ describe("a step", () => {
       clipHigh: 0.1,
       entropyCoefficient: 0.01,
       temperature: 1,
-      value: { coefficient: 0.3, clip: 0 },
+      value: { coefficient: 0.3, clip: 0.4 },
     });
   });
 

@@ -357,3 +357,46 @@ test("actions are constrained to their tools' schemas on request, in the format 
     expect([...new Set([...grammars].map((grammar) => JSON.stringify(grammar)))]).toEqual(expected);
   }
 });
+
+test("each episode starts with its own seed, which is recorded", async () => {
+  const started: number[] = [];
+  const environment = errandEnvironment();
+  const start = environment.start;
+  environment.start = (task, options) => {
+    started.push(options.seed);
+    return start(task, options);
+  };
+  const trajectories = await play({ environment });
+  expect(started).toEqual(trajectories.map(({ seed }) => seed));
+  expect(new Set(started).size).toBe(10);
+});
+
+test("an action may have as many new tokens as the context has room for", async () => {
+  const asked = async (maxPositions: number) => {
+    const model = new ScriptedModel(() => act("soap"));
+    Object.assign(model, { maxPositions });
+    await play({ model });
+    return model.calls.map(({ request: { tokens, maxNewTokens } }) => ({
+      prompt: tokens!.length,
+      maxNewTokens,
+    }));
+  };
+  const longest = Math.max(...(await asked(10_000)).map(({ prompt }) => prompt));
+  const requests = await asked(longest + 50);
+  for (const { prompt, maxNewTokens } of requests)
+    expect(maxNewTokens).toBe(Math.min(200, longest + 50 - prompt));
+  expect(new Set(requests.map(({ maxNewTokens }) => maxNewTokens)).size).toBeGreaterThan(1);
+});
+
+test.each([
+  ["??s??s??s", "turn-limit", 9],
+  ["s??s???ss", "malformed", 7],
+])("only unreadable actions in a row end an episode: %s", async (actions, outcome, turns) => {
+  const model = new ScriptedModel((prompt) => {
+    const turn = prompt.split("<|im_start|>assistant").length - 2;
+    return actions[turn] === "s" ? act("soap") : "?";
+  });
+  const episodes = [{ id: 0, task: { word: "key" } }];
+  const [played] = await play({ model, episodes, environment: errandEnvironment({ turns: 9 }) });
+  expect([played!.outcome, played!.turns.length]).toEqual([outcome, turns]);
+});

@@ -1,13 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { uniform } from "../../lib/base/random.ts";
-import { figuresOf, summarize } from "../../lib/episodes/figures.ts";
+import { type EpisodeFigures, figuresOf, summarize } from "../../lib/episodes/figures.ts";
 import { toRecord } from "../../lib/episodes/records.ts";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
+import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
 import { evaluate } from "../../lib/playing/evaluate.ts";
 import { noopPlayer } from "../../lib/playing/noop-player.ts";
 import { wilsonInterval } from "../../lib/statistics/intervals.ts";
 import { passHatK } from "../../lib/statistics/pass-k.ts";
-import { errandEnvironment } from "../support/errand.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { act, words } from "../support/errand-play.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 test("a task that is played more than once has different seeds, and counts as one task", async () => {
@@ -34,6 +36,25 @@ test("a task that is played more than once has different seeds, and counts as on
   expect(seeds.size).toBe(8);
   const once = await evaluate({ ...options, tasks: tasks.slice(0, 2) });
   expect(once).toMatchObject({ episodes: 2, tasks: 2, success: repeated.success });
+});
+
+test("an evaluation draws other random numbers than training with the same seed", async () => {
+  const seedsOf = async (run: (options: CollectOptions<Errand>) => Promise<unknown>) => {
+    const model = new ScriptedModel(() => act("soap"));
+    await run({
+      ...{ model, environment: errandEnvironment({ turns: 2 }), seed: 1, concurrency: 3 },
+      ...{ maxActionTokens: 50, maxPromptTokens: 1000, temperature: 1 },
+      episodes: words.map((word, id) => ({ id, task: { word } })),
+    });
+    return model.calls.map(({ request }) => Number(request.seed));
+  };
+  const played = await seedsOf(collectTrajectories);
+  const evaluated = await seedsOf(({ concurrency = 1, ...options }) =>
+    evaluate({ ...options, concurrency, tasks: options.episodes.map(({ task }) => task) }),
+  );
+  expect(evaluated).toHaveLength(2 * words.length);
+  expect(played).toHaveLength(2 * words.length);
+  expect(new Set([...played, ...evaluated]).size).toBe(4 * words.length);
 });
 
 describe("an episode's statistics", () => {
@@ -122,6 +143,27 @@ describe("an episode's statistics", () => {
     // A server's episodes may each have a task of their own.
     const many = Array.from({ length: 200_000 }, (_, id) => ({ ...one!, id, task: String(id) }));
     expect(summarize(many, 2)).toMatchObject({ tasks: 200_000, passHatK: [] });
+  });
+
+  test("do not depend on which episodes were already played", async () => {
+    // Sums of these rewards depend on their order.
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, settings) => {
+      const episode = await start(task, settings);
+      const reward = uniform(settings.seed, 0, 0) * 10 ** (9 * uniform(settings.seed, 1, 0));
+      return { ...episode, step: async (action) => ({ ...(await episode.step(action)), reward }) };
+    };
+    const figures = async (played: readonly EpisodeFigures[]) => {
+      const evaluation = await evaluate({ ...options, model: scripted(), environment, tasks, played });
+      return { ...evaluation, trajectories: evaluation.trajectories.map(figuresOf) };
+    };
+    const { trajectories, ...whole } = await figures([]);
+    const played = trajectories.slice(3).reverse();
+    const { trajectories: rest, ...resumed } = await figures(played);
+    expect(rest).toEqual(trajectories.slice(0, 3));
+    expect(resumed).toEqual(whole);
+    expect(summarize([...played, ...rest]).reward).not.toEqual(whole.reward);
   });
 
   test("of a stopped and resumed evaluation are those of an uninterrupted one", async () => {

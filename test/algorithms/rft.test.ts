@@ -255,17 +255,21 @@ describe("the buffer", () => {
     expect(rounds[0]!["buffer/kept"]).toBe(0);
   });
 
-  test("stores only the newest actions within its capacity", async () => {
-    const { run, texts, rounds } = await train({ capacity: 3, batchSize: 200 });
-    expect(rounds[0]!["buffer/actions"]).toBe(3);
-    const newest = run.trajectories
-      .filter(({ reward }) => reward === 1)
-      .flatMap(({ turns }) => turns)
-      .slice(-3);
-    expect(new Set(texts.map(({ prompt, response }) => String([...prompt, ...response])))).toEqual(
-      new Set(newest.map(({ state, tokens }) => String([...state.prompt(), ...tokens]))),
-    );
-  });
+  test.each(["actions", "tasks"] as const)(
+    "stores only the newest actions within its capacity, balanced over %s",
+    async (balance) => {
+      const { run, texts, rounds } = await train({ capacity: 3, batchSize: 200, balance });
+      const newest = run.trajectories
+        .filter(({ reward }) => reward === 1)
+        .flatMap(({ task, turns }) => turns.map((turn) => ({ task, ...turn })))
+        .slice(-3);
+      expect(rounds[0]!["buffer/actions"]).toBe(3);
+      expect(rounds[0]!["buffer/tasks"]).toBe(new Set(newest.map(({ task }) => task)).size);
+      expect(new Set(texts.map(({ prompt, response }) => String([...prompt, ...response])))).toEqual(
+        new Set(newest.map(({ state, tokens }) => String([...state.prompt(), ...tokens]))),
+      );
+    },
+  );
 
   test("balanced over tasks, a rarely solved task is drawn as often as one that is always solved", async () => {
     // The key always succeeds, the lamp once, the map never.

@@ -69,6 +69,22 @@ test("with refinementsKept approved, only refinements with a critique of Yes sta
   expect(yes.metrics).toMatchObject({ "refinements/kept": 3, "yes/critique": 1 });
 });
 
+test.each([
+  ["Yes", "No. Bring the key.", 0],
+  ["No. Bring the key.", "Yes", 3],
+])("of several critiques the last decides on approval: %s, then %s", async (first, second, kept) => {
+  const model = scriptedRoles();
+  const { reply } = model;
+  // The first critique is of the attempt "soap", the second one of its refinement.
+  model.reply = (prompt, ...rest) => {
+    if (roleOf(prompt) !== "critic") return reply(prompt, ...rest);
+    const attempt = prompt.slice(prompt.lastIndexOf("Action:\n")).startsWith("Action:\nsoap");
+    return `Future:\nfine\nOptimality:\n${attempt ? first : second}`;
+  };
+  const { metrics } = await refinementsOf(model, { refinements: 2, refinementsKept: "approved" });
+  expect(metrics["refinements/kept"]).toBe(kept);
+});
+
 test("without rounds the attempt is the result, without a critique unless approval is required", async () => {
   const plain = scriptedRoles();
   const { refinements, metrics } = await refinementsOf(plain, { refinements: 0 });

@@ -208,9 +208,10 @@ describe("from GGUF metadata", () => {
     expect(mayBacktrack(json.pre_tokenizer)).toBe(false);
     for (const letters of ["A", "a", "字", "字A", "aA", "Aa字", "ʰ", "\u0301", "'", `${"字".repeat(999)}A`]) {
       const text = letters.repeat(1_000_000 / letters.length);
-      const start = performance.now();
+      const before = process.cpuUsage();
       expect(cut(text).join("")).toBe(text);
-      expect(performance.now() - start).toBeLessThan(3000);
+      const { user, system } = process.cpuUsage(before);
+      expect((user + system) / 1000).toBeLessThan(3000); // ms of the processor, on a busy machine too
     }
   });
 

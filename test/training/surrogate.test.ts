@@ -9,6 +9,7 @@ import {
   saveScores,
   scoreEpisodes,
   surrogateMetrics,
+  withRecordedPolicy,
 } from "../../lib/training/surrogate.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -47,6 +48,38 @@ test("scores are grouped by sample", () => {
   const scores = [0, 1, 2].map((value) => ({ oldLogProbs: Float32Array.of(value) }));
   const samples = [{ texts: [text, text] }, { texts: [] }, { texts: [text] }];
   expect(perSample(samples, scores)).toEqual([scores.slice(0, 2), [], scores.slice(2)]);
+});
+
+test("recorded log probabilities replace the scores of their own tokens, turn by turn", () => {
+  const sequence = (turns: [start: number, end: number][], length: number): EpisodeText => ({
+    ...{ prompt: [1], response: new Array(length).fill(2), weight: new Array(length).fill(1) },
+    turns: turns.map(([start, end]) => ({ start, end, reward: 0 })),
+  });
+  const texts = [
+    sequence(
+      [
+        [0, 2],
+        [3, 5],
+      ],
+      5,
+    ),
+    sequence([[1, 3]], 3),
+  ];
+  const scores: Scores[] = [
+    { oldLogProbs: Float32Array.of(-1, -2, 0, -3, -4), referenceLogProbs: new Float32Array(5) },
+    { oldLogProbs: Float32Array.of(0, -5, -6) },
+  ];
+  const recorded = [[-0.5, -0.25], [-0.125, Number.NaN], [-8]].map((logProbs) => ({
+    logProbs: Float32Array.from(logProbs),
+  }));
+  expect(withRecordedPolicy(scores, texts, recorded as never)).toEqual([
+    {
+      oldLogProbs: Float32Array.of(-0.5, -0.25, 0, -0.125, -4), // the last one was redacted
+      referenceLogProbs: new Float32Array(5),
+    },
+    { oldLogProbs: Float32Array.of(0, -8, -6) },
+  ]);
+  expect(scores[0]!.oldLogProbs[0]).toBe(-1);
 });
 
 test("metrics are means over the policy's tokens; the loss is weighted", () => {

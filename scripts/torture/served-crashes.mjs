@@ -2,8 +2,9 @@
 // that continue one run, two of which are killed, and what was acknowledged between them. Each run of
 // the campaign builds a directory that a kill or a power failure may leave of it
 // (support/crash-image.mjs), and starts a server on it. Everything that was acknowledged before must
-// be there, once, with its value, and be answered again; what was not acknowledged may be there, once;
-// deleted episodes must not. One image of 25 is continued until all training is done.
+// be there, once, with its value; what was not acknowledged may be there, once; deleted episodes must
+// not. On one image of 25 all acknowledged requests are sent again, and must be answered as before; it
+// is then continued until all training is done.
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import {
@@ -38,7 +39,7 @@ export async function run({ runs, seed, first = 0, report }) {
   await inDirectory(async (directory) => {
     const library = buildShim(directory);
     const kinds = Object.fromEntries(methods.map((method) => [method, served(method)]));
-    await attackImages({ directory, library, kinds, runs, seed, first, report });
+    await attackImages({ directory, library, kinds, together: 120, runs, seed, first, report });
   });
 }
 

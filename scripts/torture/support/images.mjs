@@ -7,9 +7,6 @@ import { differenceFrom, newFileSystem, replay, writeImage } from "./crash-image
 import { runChild, runChildOnAll, shimmed, told } from "./sandbox.mjs";
 import { readShimLog } from "./shim-log.mjs";
 
-/** Images of one kind that one process opens. */
-const together = 24;
-
 /**
  * Runs children under the shim, one after another, in a new directory `root`. `session` gets a
  * function that starts one, with the arguments of `runChild` and what `shimmed` takes. Checks that
@@ -39,9 +36,9 @@ export async function logSession(root, library, session) {
  *   script, args           the child that opens images, and its first arguments
  *   target(image, logged)  its arguments for an image
  *   after(image, ending, logged)   checks what it has left
- * Checks return any of { fault, counts }.
+ * Checks return any of { fault, counts }. One process opens up to `together` images of a kind.
  */
-export async function attackImages({ directory, library, kinds, runs, seed, first, report }) {
+export async function attackImages({ directory, library, kinds, together, runs, seed, first, report }) {
   const names = Object.keys(kinds);
   const chunk = together * names.length;
   const logged = {};
@@ -115,7 +112,7 @@ function makeImage(root, logged, { isKill, seed, number, nth }) {
  * The file system after a kill during operation number `count` (from 0): of a write, the part `at`
  * may be there.
  */
-function afterKill(operations, count, from, at) {
+export function afterKill(operations, count, from, at) {
   const top = replay(operations, count, from);
   const next = operations[count];
   if (next.kind !== "write") return top;
@@ -142,7 +139,8 @@ export function followLog(root, log) {
     // The last operation may not have happened; of a write, a part may have.
     if (last === undefined || differenceFrom(top, root) === undefined) return differenceFrom(top, root);
     const { kind, path, offset, data } = last;
-    const done = kind === "write" ? Math.max(0, statSync(path).size - offset) : 0;
+    const done =
+      kind === "write" ? Math.max(0, (statSync(path, { throwIfNoEntry: false })?.size ?? 0) - offset) : 0;
     replay([{ ...last, data: data.subarray(0, done) }], 1, root, top);
     return differenceFrom(top, root);
   };

@@ -67,8 +67,10 @@ export function wrongIn(run, { acknowledged, requested }) {
     if (deleting.has(name)) continue;
     if (what === "end" && !records.has(name)) return `the episode of ${line} is not recorded`;
     if (what === "correction" && !corrections.has(name)) return `the correction of ${name} is missing`;
-    const { turns } = records.get(name) ?? open.get(name) ?? {};
+    const { turns, acknowledged: known = [] } = records.get(name) ?? open.get(name) ?? {};
     if (turns === undefined) return `the episode of ${line} is missing`;
+    if (what !== "correction" && !known.some(({ key }) => key === line))
+      return `${line} would not be recognized if it were sent again`;
     if (what === "turn" && !(turn < turns.length)) return `the turn of ${line} is missing`;
   }
   for (const name of open.keys()) if (records.has(name)) return `${name} is open, and recorded`;

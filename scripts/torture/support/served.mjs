@@ -1,7 +1,7 @@
 // A server that trains, and its client, in one process: node served.mjs (RUN PLAN)... Several runs are
 // served one after another. A plan is JSON:
 //   method        nlac, rft or sft
-//   episodes      names up to episode-(episodes - 1) are played; 0: what was acknowledged is only sent again
+//   episodes      names up to episode-(episodes - 1) are played; 0: the server is only started
 //   kept          the last of these whose number leaves a remainder of 3 by 4 stay open, among so many
 //   said, acknowledged, requested      see served-history.mjs, of earlier processes
 //   finish        ends all episodes, and waits until all training is done
@@ -59,7 +59,7 @@ const recipeOf = (method) => ({
   name: "served",
   model: tinyModel,
   learner: { dtype: "float32" },
-  environment: { name: "errands" },
+  environment: { name: "recorded" },
   run: { checkpointSeconds: 0 },
   algorithm: method,
   config: { ...training[method], maxPromptTokens: 256, maxActionTokens: 8 },
@@ -209,8 +209,8 @@ class Client {
   }
 
   async follow({ episodes, kept, finish }) {
-    await this.repeat();
     if (episodes === 0) return;
+    await this.repeat();
     const ended = new Set(this.recorded());
     for (let number = 0; number < episodes; number++) {
       const name = `episode-${number}`;

@@ -6,12 +6,12 @@
  */
 
 import { createHash } from "node:crypto";
-import { existsSync, readdirSync, renameSync, statSync } from "node:fs";
+import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { hashPrefix, requireChecksums } from "../files/checksums.ts";
-import { type FileStart, onDisk, type RunningHash, readJson } from "../files/disk.ts";
+import { type FileStart, onDisk, type RunningHash, readJson, syncDirectory } from "../files/disk.ts";
 import { readDescription, requireRun } from "./description.ts";
 
 const fileState = z.strictObject({ bytes: z.int().min(0), sha256: z.string() });
@@ -72,6 +72,31 @@ export function nextNumber(run: string): number {
 /** Whether a run has, or had, a checkpoint. Throws ERR_IO. */
 export function hasCheckpoint(run: string): boolean {
   return existsSync(join(run, "latest")) || checkpointNumbers(run).length > 0;
+}
+
+/**
+ * Removes checkpoints. They lose their names first, durably, so that a kill or a crash leaves none
+ * in part. Throws ERR_IO.
+ */
+export function removeCheckpoints(run: string, numbers: readonly number[]): void {
+  if (numbers.length === 0) return;
+  const root = join(run, "checkpoints");
+  for (const number of numbers) {
+    const path = checkpointPath(run, number);
+    onDisk(path, () => renameSync(path, join(root, `.${basename(path)}`)));
+  }
+  syncDirectory(root);
+  removeUnfinished(run);
+}
+
+/** Removes what a killed process was writing or removing. Throws ERR_IO. */
+export function removeUnfinished(run: string): void {
+  const root = join(run, "checkpoints");
+  for (const name of onDisk(root, () => readdirSync(root))) {
+    if (!/^\.\d{6,}$/.test(name)) continue;
+    const path = join(root, name);
+    onDisk(path, () => rmSync(path, { recursive: true, force: true }));
+  }
 }
 
 /** The newest checkpoint of a run, not checked. Throws ERR_RUN, ERR_CHECKPOINT. */

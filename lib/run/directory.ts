@@ -22,7 +22,7 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, renameSync } from "node:fs";
 import { basename, join } from "node:path";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
@@ -40,6 +40,8 @@ import {
   emptyStart,
   nextNumber,
   type RecordFile,
+  removeCheckpoints,
+  removeUnfinished,
   rewardModelName,
   type SavedState,
   setAsideAfter,
@@ -228,10 +230,8 @@ export class RunDirectory implements TrainingRun {
     const earlier = checkpointNumbers(this.path);
     const complete = checkpointPath(this.path, nextNumber(this.path));
     const building = join(root, `.${basename(complete)}`);
-    onDisk(building, () => {
-      rmSync(building, { recursive: true, force: true });
-      mkdirSync(join(building, "learner"), { recursive: true });
-    });
+    removeUnfinished(this.path);
+    onDisk(building, () => mkdirSync(join(building, "learner"), { recursive: true }));
     await model.save(join(building, "learner"));
     if (rewardModel !== undefined) {
       const path = join(building, rewardModelName);
@@ -259,11 +259,8 @@ export class RunDirectory implements TrainingRun {
     // `latest` must be on disk before the checkpoint that it named before is removed.
     writeAtomically(join(this.path, "latest"), basename(complete));
     const keep = this.#options.keepCheckpoints ?? 2;
-    for (const old of earlier.slice(keep - 1)) {
-      if (this.spared.includes(old)) continue;
-      const path = checkpointPath(this.path, old);
-      onDisk(path, () => rmSync(path, { recursive: true, force: true }));
-    }
+    const old = earlier.slice(keep - 1).filter((number) => !this.spared.includes(number));
+    removeCheckpoints(this.path, old);
     this.#lastCheckpoint = performance.now();
   }
 

@@ -2,9 +2,9 @@
 //
 // What may be lost. A crash happens between two operations of the log.
 // 1. A file is its inode. Its writes and truncations are durable once an fsync of it has returned.
-// 2. Of the later ones any subset may have reached the disk, in their order. A write may be torn:
-//    each of its pieces of 4096 bytes, aligned in the file, is there or not, independently of the
-//    others.
+// 2. Of the later ones, the disk may have any. A page of 4096 bytes is written as it was at some
+//    moment since: it has the writes to it up to then. Pages are independent of each other, so a write
+//    may be torn between them.
 // 3. The size covers the pieces that are there, and possibly the missing ones behind them. Missing
 //    pieces of new space read as zeros.
 // 4. Entries of a directory (create, link, rename, unlink, mkdir) are durable once an fsync of that
@@ -116,20 +116,29 @@ function contents({ changes, synced }, random) {
   }
   const full = built(changes).length;
   const kept = changes.slice(0, synced);
-  for (const change of pending) {
-    if (change.data === undefined) {
-      if (random() < 0.5) kept.push(change);
-      continue;
-    }
-    for (let start = 0; start < change.data.length; ) {
-      const end = start + page - ((change.offset + start) % page);
-      const piece = { offset: change.offset + start, data: change.data.subarray(start, end) };
-      if (random() < 0.5) kept.push(piece);
-      start = end;
-    }
+  const pieces = pending.flatMap(piecesOf);
+  const counts = new Map();
+  for (const { at } of pieces) counts.set(at, (counts.get(at) ?? 0) + 1);
+  const reached = new Map([...counts].map(([at, count]) => [at, between(0, count, random)]));
+  for (const { at, ...change } of pieces) {
+    if (change.data === undefined ? random() < 0.5 : reached.get(at) > 0) kept.push(change);
+    reached.set(at, reached.get(at) - 1);
   }
   const bytes = built(kept);
   return random() < 0.5 && full > bytes.length ? built([...kept, { size: full }]) : bytes;
+}
+
+/** The parts of a write in each page, with the page's number; a truncation as it is. */
+function piecesOf(change) {
+  if (change.data === undefined) return [{ ...change, at: "size" }];
+  const pieces = [];
+  for (let start = 0; start < change.data.length; ) {
+    const offset = change.offset + start;
+    const end = start + page - (offset % page);
+    pieces.push({ offset, data: change.data.subarray(start, end), at: Math.floor(offset / page) });
+    start = end;
+  }
+  return pieces;
 }
 
 /** The bytes of a file after its writes and truncations. */

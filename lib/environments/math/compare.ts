@@ -1,9 +1,9 @@
 /**
  * Compares two parsed answers part by part; values.ts compares what remains. Conventions on which
  * graders differ: units and the word "degrees" are ignored unless both sides name different units
- * of one quantity; 10 % equals both 10 and 0.1; order matters in tuples and intervals, but not in
- * sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number that it rounds to
- * with four digits or more.
+ * of one quantity, or different currencies; 10 % equals both 10 and 0.1; order matters in tuples
+ * and intervals, but not in sets and bare lists; "x = 5" equals "5", but "4 = 5" states no value; a
+ * decimal equals an irrational number that it rounds to with four digits or more.
  */
 
 import { burn, exact, type Fuel, roundedAlike, roundsTo } from "./exact.ts";
@@ -82,13 +82,20 @@ export function same(a: Node, b: Node, comparison: Comparison): boolean {
 
 // ------------------------------------------------------------------------------------- expressions
 
-function sameValue(a: Node, b: Node, comparison: Comparison): boolean {
+function sameValue(first: Node, second: Node, comparison: Comparison): boolean {
+  const [a, b] = [signInside(first), signInside(second)];
   if (a.kind === "percent" || b.kind === "percent") {
     if (a.kind === "percent" && b.kind === "percent") return sameValue(a.of, b.of, comparison);
     const [percent, plain] = a.kind === "percent" ? [a, b] : [b as Of<"percent">, a];
     return sameNumber(percent.of, plain, comparison) || sameNumber(percent, plain, comparison);
   }
   return sameNumber(a, b, comparison);
+}
+
+/** -10 % as the percentage of -10; any other node as it is. */
+function signInside(node: Node): Node {
+  if (node.kind !== "negative" || node.of.kind !== "percent") return node;
+  return { kind: "percent", of: { kind: "negative", of: node.of.of } };
 }
 
 function sameNumber(a: Node, b: Node, comparison: Comparison): boolean {

@@ -6,6 +6,7 @@ import { answerCandidates, maxAnswerLength } from "./extract.ts";
 import { bare, type Commas, clean, tokenize } from "./latex.ts";
 import type { Node } from "./node.ts";
 import { parse } from "./parse.ts";
+import { currenciesConflict } from "./units.ts";
 
 /** Nodes that one judgement may visit: takes milliseconds, and is far more than answers need. */
 const fuelOfOneJudgement = 300_000;
@@ -40,6 +41,7 @@ export function judge(gold: string, prediction: string, values?: Values): boolea
 
 function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   if (gold.length > maxAnswerLength || answer.length > maxAnswerLength) return gold.trim() === answer.trim();
+  if (currenciesConflict(gold, answer)) return false;
   const bareGold = bare(gold);
   const bareAnswer = bare(answer);
   if (bareGold === bareAnswer) return true;

@@ -78,7 +78,7 @@ export function clean(answer: string): string {
       .replace(/\\[!]/g, "")
       .replace(/\\q?quad(?![a-z]{3})/g, " ")
       .replace(/\\[,;:> ]|~|\\space(?![a-zA-Z])/g, " ")
-      .replace(/\\\$|\$|€|£|¥/g, "")
+      .replace(/\\\$|\$|€|£|¥|¢/g, "")
       .replace(/\\[()[\]]/g, " ")
       .replace(/\\[dtc]frac(?![a-zA-Z])/g, "\\frac")
       .replace(/\*\*$|^\*\*(?!\d)/g, "")

@@ -24,7 +24,7 @@ export function meaning(node: Node, fuel: Fuel): Node {
       if (isSubject(parts[0]!)) return parts.at(-1)!;
       if (!hasName(parts[0]!)) {
         // 2 + 3 = 5, or 5 = x.
-        if (!hasName(parts.at(-1)!)) return parts.at(-1)!;
+        if (!hasName(parts.at(-1)!)) return contradictsItself(parts, fuel) ? node : parts.at(-1)!;
         if (parts.length === 2 && isSubject(parts[1]!)) return parts[0]!;
       }
     }
@@ -45,6 +45,54 @@ export function meaning(node: Node, fuel: Fuel): Node {
       );
   }
   return node;
+}
+
+/**
+ * Whether an equation without names equates different numbers, as 4 = 5 does. Then it states no
+ * value. A decimal may be rounded, as in 2/3 = 0.67. What a name is said to equal last remains its
+ * value: x = 3 + 3 = 5 is 5, as Math-Verify's tests demand.
+ */
+function contradictsItself(parts: readonly Node[], fuel: Fuel): boolean {
+  const numbers = parts.flatMap((part) => {
+    const value = isArithmetic(part) ? exact(part, fuel) : undefined;
+    return value === undefined ? [] : [{ value, within: resolution(part) }];
+  });
+  return numbers.some(({ value, within }, i) =>
+    numbers.slice(0, i).some((other) =>
+      value
+        .sub(other.value)
+        .abs()
+        .gt(within.gt(other.within) ? within : other.within),
+    ),
+  );
+}
+
+/** Whether a node has only numbers, without units, percent signs or remainders. */
+function isArithmetic(node: Node): boolean {
+  switch (node.kind) {
+    case "number":
+      return true;
+    case "negative":
+    case "factorial":
+      return isArithmetic(node.of);
+    case "call":
+      return node.name !== "mod" && node.arguments.every(isArithmetic);
+    case "sum":
+    case "product":
+      return node.items.every(isArithmetic);
+    case "quotient":
+    case "power":
+      return isArithmetic(node.left) && isArithmetic(node.right);
+    default:
+      return false;
+  }
+}
+
+/** The unit of a decimal's last place; 0 for any other node. */
+function resolution(node: Node): Fraction {
+  if (node.kind === "negative") return resolution(node.of);
+  const places = node.kind === "number" ? /\.(\d+)$/.exec(node.digits)?.[1]?.length : undefined;
+  return places === undefined ? zero : new Fraction(1n, 10n ** BigInt(places));
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Units of measurement, and comparison of answers that are words. */
+/** Units of measurement, currencies, and comparison of answers that are words. */
 
 const unitTable: Record<string, [quantity: string, unit: string]> = {};
 for (const [quantity, units] of Object.entries({
@@ -6,7 +6,6 @@ for (const [quantity, units] of Object.entries({
     "mm millimeter/cm centimeter/m meter metre/km kilometer/in inch inches/ft foot feet/yd yard/mi mile",
   mass: "mg milligram/g gram/kg kilogram/lb lbs pound/oz ounce",
   time: "s sec second/min minute/h hr hour/day/week/month/year",
-  money: "dollar/cent",
   volume: "ml milliliter/l liter litre/gallon/quart/pint/cup",
   "half of the day": "am/pm",
 })) {
@@ -25,6 +24,30 @@ export function unitsConflict(a: string, b: string): boolean {
 function known(unit: string): [quantity: string, unit: string] | undefined {
   const name = unit.trim().replace(/^[ap]m$/i, (half) => half.toLowerCase());
   return Object.hasOwn(unitTable, name) ? unitTable[name] : undefined;
+}
+
+/** How answers name money. Signs are removed when an answer is parsed, so whole texts are searched. */
+const money: [currency: string, named: RegExp][] = [
+  ["dollar", /\\\$|\bdollars?\b|\bUSD\b/i],
+  ["cent", /\bcents?\b|¢/i],
+  ["euro", /€|\beuros?\b|\bEUR\b/i],
+  ["sterling", /£/],
+  ["yen", /¥|\byen\b/i],
+];
+
+/** Whether two answers name money, and have no currency in common: 80 cents and $80. */
+export function currenciesConflict(a: string, b: string): boolean {
+  const left = currencies(a);
+  const right = left.length === 0 ? [] : currencies(b);
+  return right.length > 0 && !left.some((currency) => right.includes(currency));
+}
+
+function currencies(answer: string): string[] {
+  // One dollar without a backslash is a sign, two are the ends of a formula.
+  const lone = /^[^$]*(?<!\\)\$\s*[\d.][^$]*$/.test(answer);
+  return money.flatMap(([currency, named]) =>
+    named.test(answer) || (lone && currency === "dollar") ? [currency] : [],
+  );
 }
 
 /** Compares words without case and punctuation. */

@@ -30,7 +30,7 @@ import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
-import type { PolicyGradientModel, ScoredText, SurrogateText } from "../model/language-model.ts";
+import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
 import {
   countersSchema,
@@ -293,32 +293,32 @@ interface Acted {
 
 /**
  * The text in which the value head is read: V(s) before its first token, Q(s, a) before the token
- * that is appended to the action. Any token will do.
- *
- * @param weight of both places; all other tokens have weight 0
+ * that is appended to the action. Any token will do. Without advantages the surrogate of the policy
+ * is 0, and only the value head's loss is left.
  */
-function valuedText(
-  { prompt, action }: Acted,
-  endOfTurn: number,
-  weight = 1,
-): ScoredText & { weight: number[] } {
-  const weights = new Array<number>(action.length + 1).fill(0);
-  weights[0] = weight;
-  weights[action.length] = weight;
-  return { prompt, response: [...action, endOfTurn], weight: weights };
+function valuedText({ prompt, action }: Acted, endOfTurn: number) {
+  const response = [...action, endOfTurn];
+  const zeros = response.map(() => 0);
+  const unused = { oldLogProbs: zeros, advantages: zeros, oldValues: zeros, returns: zeros };
+  return { prompt, response, weight: response.map(() => 1), ...unused };
 }
 
-/** V(s) and Q(s, a) under θ; `before`: V(s, a_<t) of each token of a, with a baseline of tokens. */
-async function valuesOf<Task>(
+/**
+ * What a policy step needs to know of an action under θ, read in one pass without a gradient: Q(s, a),
+ * and V(s, a_<t) and log π(a_t | s, a_<t) of each token of a. The first of V is V(s).
+ */
+async function readActions<Task>(
   { model, config, run }: Training<Task>,
   acted: readonly Acted[],
-): Promise<{ v: number; q: number; before: Float32Array }[]> {
-  const texts = acted.map((one) => {
-    const text = valuedText(one, model.endOfTurn);
-    return config.baselineCoefficient === undefined ? text : { ...text, weight: text.weight.map(() => 1) };
-  });
-  const values = await inGroups(texts, run.signal, (group) => model.values(group));
-  return values.map((read) => ({ v: read[0]!, q: read.at(-1)!, before: read.subarray(0, -1) }));
+): Promise<{ q: number; before: Float32Array; logProbs: Float32Array }[]> {
+  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+  const options = { value: { coefficient: 1 }, temperature: config.actionTemperature, withGradient: false };
+  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
+  return results.map(({ values, logProbs }) => ({
+    q: values!.at(-1)!,
+    before: values!.subarray(0, -1),
+    logProbs: logProbs.subarray(0, -1),
+  }));
 }
 
 /** ã ~ π_θ(· | s) for each prompt; the seed decides. */
@@ -364,12 +364,13 @@ async function targetsOf<Task>(
     stored.map(({ prompt }) => prompt),
     seed,
   );
-  const values = await valuesOf(training, acted);
+  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+  const values = await inGroups(texts, run.signal, (group) => model.values(group));
   const place = new Map(indices.map((index, i) => [index, i]));
   return {
     targets: drawn.map((index): [number, number, number] => {
       const i = place.get(index)!;
-      return [index, qTargets[i]!, values[i]!.q];
+      return [index, qTargets[i]!, values[i]!.at(-1)!];
     }),
     generated: acted.reduce((sum, { action }) => sum + action.length, 0),
   };
@@ -385,12 +386,14 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
   const batch = targets.slice(first, first + config.batchSize);
   const stored = replay.get(batch.map(([index]) => index));
   const texts = stored.map(({ transition, prompt }, i): SurrogateText => {
-    const text = valuedText({ prompt, action: transition.action }, model.endOfTurn, 1 / batch.length);
-    const zeros = new Array<number>(text.response.length).fill(0);
-    const returns = [...zeros];
-    [, returns[returns.length - 1], returns[0]] = batch[i]!;
-    // Without advantages the surrogate of the policy is 0, and only the value head's loss is left.
-    return { ...text, oldLogProbs: zeros, advantages: zeros, oldValues: zeros, returns };
+    const text = valuedText({ prompt, action: transition.action }, model.endOfTurn);
+    const last = text.response.length - 1;
+    const [, ofQ, ofV] = batch[i]!;
+    return {
+      ...text,
+      weight: text.weight.map((_, t) => (t === 0 || t === last ? 1 / batch.length : 0)),
+      returns: text.returns.map((_, t) => (t === 0 ? ofV : t === last ? ofQ : 0)),
+    };
   });
   const results = await inGroups(texts, run.signal, (group) =>
     model.tokenSurrogate(group, { value: { coefficient: 1 } }),
@@ -436,26 +439,18 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
     stored.map(({ prompt }) => prompt),
     seed,
   );
-  const values = await valuesOf(training, acted);
-  const advantages = values.map(({ q, v }) => q - v);
-  const plain = acted.map(({ prompt, action }) => ({ prompt, response: action }));
+  const reads = await readActions(training, acted);
+  const advantages = reads.map(({ q, before }) => q - before[0]!);
   const { actionTemperature: temperature, baselineCoefficient: coefficient } = config;
-  const current = await inGroups(plain, run.signal, (group) => model.logProbs(group, { temperature }));
-  const texts = plain.map((text, i): SurrogateText => {
-    const { q, before } = values[i]!;
-    const weighted = {
-      ...text,
-      weight: text.response.map(() => 1 / plain.length),
-      // ã is sampled from θ itself: the ratio is 1, and the gradient that of -A log π.
-      oldLogProbs: current[i]!,
-    };
-    if (coefficient === undefined)
-      return { ...weighted, advantages: text.response.map(() => advantages[i]!) };
+  const texts = acted.map(({ prompt, action }, i): SurrogateText => {
+    const { q, before, logProbs } = reads[i]!;
+    const perToken = coefficient !== undefined;
     return {
-      ...weighted,
-      advantages: before.map((value) => q - value),
-      returns: before.map(() => q),
-      oldValues: before,
+      ...{ prompt, response: action, weight: action.map(() => 1 / acted.length) },
+      // ã is sampled from θ itself: the ratio is 1, and the gradient that of -A log π.
+      oldLogProbs: logProbs,
+      advantages: before.map((value) => (perToken ? q - value : advantages[i]!)),
+      ...(perToken && { returns: before.map(() => q), oldValues: before }),
     };
   });
   const options = { temperature, ...(coefficient !== undefined && { value: { coefficient } }) };
@@ -466,7 +461,7 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
     run.sample({
       ...{ update: state.updates, trajectory, turn },
       texts: { attempt: model.decode(acted[i]!.action) },
-      facts: { advantage: advantages[i]!, v: values[i]!.v, q: values[i]!.q },
+      facts: { advantage: advantages[i]!, v: reads[i]!.before[0]!, q: reads[i]!.q },
     });
   }
   const { "loss/policy": loss, entropy, "tokens/policy": tokens } = surrogateMetrics(texts, results);

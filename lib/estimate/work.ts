@@ -371,9 +371,9 @@ function archerUpdate(config: ArcherConfig, texts: Texts): Update {
     passes: [
       pass(texts, "J_Q and J_V", ofCritic, state, action),
       pass(texts, "J_π", ofPolicy, state, action),
-      pass(texts, "Q and V", batchSize, state, action, false),
+      pass(texts, "Q of sampled actions", ofCritic, state, action, false),
       pass(texts, "V of next states", ofCritic, state + action, observation, false),
-      pass(texts, "log probabilities", ofPolicy, state, action, false),
+      pass(texts, "Q, V and log probabilities", ofPolicy, state, action, false),
     ],
   };
 }

@@ -33,7 +33,9 @@ async function train(
   const run = memoryRun();
   const phis: number[] = [];
   const thetas: number[] = [];
+  const operations: string[] = [];
   model.before = (operation) => {
+    operations.push(operation);
     if (operation !== "step") return;
     phis.push(model.phi);
     thetas.push(model.theta);
@@ -41,13 +43,13 @@ async function train(
   const result = await trainArcher({ model, environment, config: { ...small, ...config }, run });
   const updates = run.rows.filter(({ values }) => "tokens/gradient" in values).map(({ values }) => values);
   const steps = model.events.flatMap((event) => (event.kind === "step" ? [event.options] : []));
-  return { model, run, result, updates, steps, phis, thetas };
+  return { model, run, result, updates, steps, phis, thetas, operations };
 }
 
-/** The surrogate calls of each update, joined: those of the critic have a value coefficient. */
+/** The losses of each update, joined: those of the critic have a value coefficient. */
 function textsOf(model: ScriptedPolicy, critic: boolean) {
   return model.surrogates
-    .filter(({ options }) => (options.value !== undefined) === critic)
+    .filter(({ options }) => options.withGradient !== false && (options.value !== undefined) === critic)
     .flatMap(({ texts }) => texts);
 }
 
@@ -169,6 +171,17 @@ describe("a policy step", () => {
     const policy = updates.at(-1)!;
     expect(policy["tokens/gradient"]).toBe(texts.reduce((sum, { response }) => sum + response.length, 0));
   });
+
+  test.each([undefined, 0.3])(
+    "reads Q, V and log probabilities in one pass; baseline %s",
+    async (coefficient) => {
+      const more = coefficient === undefined ? {} : { baselineCoefficient: coefficient };
+      const { model, operations } = await train({ criticUpdatesPerIteration: 1, ...more });
+      const ofPolicy = operations.slice(operations.lastIndexOf("generate") + 1);
+      expect(ofPolicy).toEqual(["tokenSurrogate", "tokenSurrogate", "step"]);
+      expect(model.surrogates.at(-2)!.options).toMatchObject({ withGradient: false, temperature: 1 });
+    },
+  );
 
   test("with a baseline of tokens has an advantage per token, and trains the baseline towards Q", async () => {
     const coefficient = 0.3;

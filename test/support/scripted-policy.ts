@@ -90,6 +90,7 @@ export class ScriptedPolicy extends ScriptedModel implements PolicyGradientModel
 
   #surrogate(text: SurrogateText, options: SurrogateOptions): SurrogateResult {
     const { clipLow = 0.2, clipHigh = 0.2, klCoefficient = 0, entropyCoefficient = 0, value } = options;
+    const { theta, phi } = this.#gradient;
     const length = text.response.length;
     const clipped = new Int32Array(length);
     const [values, valueLosses] = [new Float32Array(length), new Float32Array(length)];
@@ -118,6 +119,7 @@ export class ScriptedPolicy extends ScriptedModel implements PolicyGradientModel
       logProbs[t] = logProb;
       return loss;
     });
+    if (options.withGradient === false) this.#gradient = { theta, phi };
     return {
       losses,
       logProbs,

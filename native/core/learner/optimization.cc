@@ -112,8 +112,18 @@ double Learner::target_distance() {
   require_origin();
   if (!target_) return 0;
   return guarded([&] {
-    return relative_distance(held(WeightSet::target).masters, held(WeightSet::online).masters,
-                             sum_over_ranks());
+    DistanceSums sums;
+    const auto add = [&] {
+      sums = distance_sums(held(WeightSet::target).masters, held(WeightSet::online).masters);
+    };
+    if (!shards_) {
+      add();
+    } else {
+      // The float64 copies may fail on one rank, before the ranks wait for each other.
+      options_.ranks->together(add);
+      sums = {options_.ranks->sum(sums.difference), options_.ranks->sum(sums.size)};
+    }
+    return sums.relative();
   });
 }
 

@@ -2,7 +2,9 @@
 // ranks these functions return the learner's own tensors.
 #include "core/learner/sharding.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "core/learner/internal.h"
@@ -13,16 +15,23 @@ using namespace learner;
 
 // --- parameters ----------------------------------------------------------------------------------
 
+// Weights of the same parameters, made from each one's index in Weights::list().
+static Weights map_indexed(const Weights& weights,
+                           const std::function<at::Tensor(size_t, const at::Tensor&)>& make) {
+  const std::vector<at::Tensor> list = weights.list();
+  return weights.map([&](const at::Tensor& tensor) {
+    const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
+    return make(static_cast<size_t>(std::find_if(list.begin(), list.end(), same) - list.begin()), tensor);
+  });
+}
+
 Weights Learner::on_units(Units& units) const {
   const Shards& s = *shards_;
   const at::TensorOptions type = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   // Of θ and θ̄, this rank's parts of divided units are the masters themselves.
   for (size_t u = 0; u < s.layout.units(); ++u)
     units.push_back(s.divided(u) ? s.layout.own(u, type.dtype(at::kFloat)) : s.layout.whole(u, type));
-  const std::vector<at::Tensor> shapes = master_.list();
-  return master_.map([&](const at::Tensor& shape) {
-    const auto same = [&](const at::Tensor& other) { return other.is_same(shape); };
-    const auto i = static_cast<size_t>(std::find_if(shapes.begin(), shapes.end(), same) - shapes.begin());
+  return map_indexed(master_, [&](size_t i, const at::Tensor& shape) {
     const size_t unit = s.layout.unit_of(i);
     return s.layout.view(i, shape, s.divided(unit) ? s.buffer(unit) : units[unit]);
   });
@@ -339,15 +348,16 @@ void Learner::reset_sharded_q_heads() {
   Shards& s = *shards_;
   // The heads are made from θ's whole float32 matrix, so every rank collects it.
   const size_t rest = s.layout.layers();
-  at::Tensor all, own;
-  Weights whole;
+  at::Tensor all;
   options_.ranks->together([&] {
     all = s.layout.whole(rest, s.master[rest].options());
-    own = s.master[rest].clone();
-    whole = master_.like(at::kFloat, options_.device);
+    s.layout.own_of(rest, all).copy_(s.master[rest]);
   });
-  options_.ranks->all_gather(all, own);
-  s.layout.point(whole.list(), rest, all);
+  options_.ranks->all_gather(all, s.layout.own_of(rest, all));
+  // The layers' tensors keep shapes without memory: they are not needed.
+  const Weights whole = map_indexed(master_, [&](size_t i, const at::Tensor& shape) {
+    return s.layout.unit_of(i) == rest ? s.layout.view(i, shape, all) : shape;
+  });
   whole.reset_q_heads(base_ ? *base_ : whole);
   const std::vector<at::Tensor> from = whole.list(), cut = s.layout.cut(from);
   const size_t heads = from.size() - 2 * master_.q.size();  // they are last in the list

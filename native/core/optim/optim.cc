@@ -437,9 +437,13 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
   for (const size_t i : left) shadow[i].copy_(target[i]);
 }
 
-double relative_distance(const Tensors& a, const Tensors& b, const SumOverRanks& sum_over_ranks) {
+double DistanceSums::relative() const {
+  return difference == 0 ? 0 : std::sqrt(difference) / std::sqrt(size);
+}
+
+DistanceSums distance_sums(const Tensors& a, const Tensors& b) {
   NLAC_REQUIRE(a.size() == b.size(), "ERR_SHAPE", a.size(), " tensors against ", b.size());
-  double difference = 0, size = 0;
+  DistanceSums sums;
   for (size_t i = 0; i < a.size(); ++i) {
     NLAC_REQUIRE(a[i].sizes() == b[i].sizes(), "ERR_SHAPE", "tensor ", i, " has shape ", a[i].sizes(), ", ",
                  b[i].sizes(), " expected");
@@ -447,15 +451,11 @@ double relative_distance(const Tensors& a, const Tensors& b, const SumOverRanks&
     const auto left = pieces_of(a[i], length), right = pieces_of(b[i], length);
     for (size_t k = 0; k < left.size(); ++k) {
       const at::Tensor r = right[k].to(at::kDouble);
-      difference += (left[k].to(at::kDouble) - r).square().sum().item<double>();
-      size += r.square().sum().item<double>();
+      sums.difference += (left[k].to(at::kDouble) - r).square().sum().item<double>();
+      sums.size += r.square().sum().item<double>();
     }
   }
-  if (sum_over_ranks) {
-    difference = sum_over_ranks(difference);
-    size = sum_over_ranks(size);
-  }
-  return difference == 0 ? 0 : std::sqrt(difference) / std::sqrt(size);
+  return sums;
 }
 
 }  // namespace nlac

@@ -67,8 +67,15 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
 void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& online,
                 const std::vector<at::Tensor>& shadow, double target_rate, uint64_t seed, uint64_t step);
 
-// Returns sqrt(Σ (a - b)²) / sqrt(Σ b²) over all elements, in float64.
-double relative_distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
-                         const SumOverRanks& sum_over_ranks = {});
+// Sums over elements of a and b, in float64. Those of all ranks may be added up.
+struct DistanceSums {
+  double difference = 0;  // Σ (a - b)²
+  double size = 0;        // Σ b²
+
+  // sqrt(Σ (a - b)²) / sqrt(Σ b²)
+  double relative() const;
+};
+
+DistanceSums distance_sums(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
 }  // namespace nlac

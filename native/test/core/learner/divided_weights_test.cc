@@ -1,4 +1,5 @@
 // Sharding 3: a rank holds its part of the layers, and collects a layer before it is used.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -378,6 +379,43 @@ TEST_CASE("layer by layer, generation needs the memory of a few layers instead o
   MESSAGE("bytes that generation takes: ", most[0], " gathered, ", most[1],
           " layer by layer; saved per parameter ", saved);
   CHECK(saved > 3.5);
+}
+
+TEST_CASE("Q heads are reset with the memory of the vocabulary's matrices, not of the model") {
+  static CountingAllocator counting;
+  c10::SetCPUAllocator(&counting, 1);
+  ModelConfig config = tiny_config(Family::qwen3);
+  config.layers = 20;
+  for (const int sharding : {1, 3}) {
+    CAPTURE(sharding);
+    std::vector<CountingAllocator::Count> counts(2);
+    std::array<int64_t, 2> most{};
+    int64_t in_layers = 0, others = 0;
+    run_ranks(2, [&](const Group& group) {
+      const auto own = static_cast<size_t>(group->rank());
+      CountingAllocator::Count& count = counts[own];
+      CountingAllocator::count = &count;
+      {
+        const auto learner =
+            Learner::create(config, 7, on_ranks(options_for(Kind::q, at::kBFloat16), group, sharding));
+        const int64_t before = count.held;
+        count.most = 0;
+        learner->reset_q_heads();
+        most[own] = count.most - before;
+        CHECK(count.held == before);
+      }
+      CountingAllocator::count = nullptr;
+    });
+    const Weights shapes = allocate_weights(config, at::kFloat, at::kMeta, Heads::q);
+    for (const at::Tensor& tensor : shapes.list()) others += tensor.numel() * 4;
+    in_layers = layer_parameters_of(config) * 4;
+    others -= in_layers;
+    MESSAGE("bytes: ", in_layers, " of the layers in float32, ", others, " of the others, ", most[0],
+            " taken");
+    // Gloo's buffers are among them. The layers, in float32, are not.
+    for (const int64_t taken : most) CHECK(taken < std::min(4 * others, in_layers / 4));
+  }
+  c10::SetCPUAllocator(counting.under, 1);
 }
 
 TEST_CASE("a rank holds less than at stage 2 while it trains") {

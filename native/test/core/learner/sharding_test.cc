@@ -401,8 +401,11 @@ TEST_CASE("a rank that runs out of memory in a call of all ranks does not hold u
   for (const int sharding : {1, 2, 3})
     calls.push_back({Kind::plain, sharding, 12, [](Learner& learner) { learner.step(quick_step(), ""); }});
   for (const int sharding : {1, 3}) {
+    for (const int64_t allocations : {0, 3})
+      calls.push_back(
+          {Kind::plain, sharding, allocations, [](Learner& learner) { learner.target_distance(); }});
     calls.push_back({Kind::plain, sharding, 0, [&](Learner& learner) { learner.save(directory.path()); }});
-    calls.push_back({Kind::q, sharding, 1, [](Learner& learner) { learner.reset_q_heads(); }});
+    calls.push_back({Kind::q, sharding, 0, [](Learner& learner) { learner.reset_q_heads(); }});
   }
   for (size_t i = 0; i < calls.size(); ++i) {
     CAPTURE(i);

@@ -382,6 +382,6 @@ TEST_CASE("mismatched lists are rejected") {
     CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_SHAPE");
   }
   CHECK(code_of([&] { ema_update({a[0].to(at::kInt)}, a, {}, 0.1, 0, 0); }) == "ERR_VALUE");
-  CHECK(code_of([&] { relative_distance(a, two); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { relative_distance(a, b); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { distance_sums(a, two); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { distance_sums(a, b); }) == "ERR_SHAPE");
 }

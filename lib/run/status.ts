@@ -113,7 +113,11 @@ export class StatusWriter implements Progress {
       writeFileSync(partial, `${JSON.stringify(this.#status)}\n`);
       renameSync(partial, this.#path);
     } catch {
-      rmSync(partial, { force: true });
+      try {
+        rmSync(partial, { force: true });
+      } catch {
+        // A file system that is read-only now, for example.
+      }
     }
   }
 }

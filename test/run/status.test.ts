@@ -62,6 +62,10 @@ test("a directory that cannot be written does not stop the training", () => {
   status.phase("update", 1);
   status.end("finished");
   expect(readStatus(gone)).toBeUndefined();
+  // Nor one in whose place is a file: the partial file can then not be removed either.
+  writeFileSync(gone, "");
+  const hidden = new StatusWriter(join(gone, "run"), silentProgress);
+  hidden.end("finished");
 });
 
 test("a damaged status is an error that names it", () => {

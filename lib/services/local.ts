@@ -142,8 +142,13 @@ function sharedModel(name: string, options: LearnerOptions): ModelSource {
   };
   return {
     model: () => {
-      entry.loading ??= load();
-      return entry.loading;
+      const loading = entry.loading ?? load();
+      entry.loading = loading;
+      // The next request tries again: a download may have failed.
+      loading.catch(() => {
+        if (entry.loading === loading) delete entry.loading;
+      });
+      return loading;
     },
     async release() {
       if (--entry.users > 0) return;

@@ -1,4 +1,12 @@
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -453,6 +461,15 @@ describe("a model in this process", () => {
     const again = localService({ local });
     expect(await ask(again)).toBe(alone);
     await again.close!();
+  });
+
+  it("is loaded at a later request if an earlier one could not load it", async () => {
+    const place = join(directory, "model");
+    const service = localService({ local: place });
+    await expect(service.complete(says("a"))).rejects.toMatchObject({ code: "ERR_MODEL_NOT_FOUND" });
+    symlinkSync(join(import.meta.dirname, "../../models/errands-base"), place);
+    expect(await service.complete(says("what do you bring ?"), { maxTokens: 4 })).toEqual(expect.any(String));
+    await service.close!();
   });
 
   it("reports why a model cannot be loaded", async () => {

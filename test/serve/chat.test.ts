@@ -211,6 +211,56 @@ describe("the openai client", () => {
     expect(streamed).toBe("s!");
   });
 
+  it("counts every prompt once, and all tokens of the answers", async () => {
+    const { client, model } = await start((_, __, i) => "x".repeat(i));
+    const { generate } = model;
+    model.generate = async (...call) =>
+      (await generate.apply(model, call)).map((one, i) => ({ ...one, cachedTokens: 10 ** i }));
+    const chat = await client.chat.completions.create({ ...hello, n: 3, seed: 1 });
+    const prompt = model.calls[0]!.request.tokens!.length;
+    // With the end of the turn: 1, 2 and 3 tokens.
+    expect(chat.usage).toEqual({
+      ...{ prompt_tokens: prompt, completion_tokens: 6, total_tokens: prompt + 6 },
+      prompt_tokens_details: { cached_tokens: 111 },
+    });
+
+    model.calls.length = 0;
+    const prompts = { model: "scripted", prompt: ["one", "three"], n: 2, seed: 1 };
+    const { usage } = await client.completions.create(prompts);
+    expect(usage).toMatchObject({ prompt_tokens: 8, total_tokens: 8 + usage!.completion_tokens });
+    const seeds = model.calls.map(({ request }) => request.seed);
+    expect([seeds[0], new Set(seeds).size]).toEqual([1n, 4]); // no two completions draw the same numbers
+  });
+
+  it("may ask for more tokens than the context has room for", async () => {
+    const { client, model } = await start(() => "Hi.");
+    Object.assign(model, { maxPositions: 100 });
+    for (const max_tokens of [undefined, 5, 90])
+      await client.chat.completions.create({ ...hello, ...(max_tokens && { max_tokens }) });
+    const [request] = model.calls.map(({ request }) => request);
+    const room = 100 - request!.tokens!.length;
+    expect(room).toBeLessThan(90);
+    expect(model.calls.map(({ request }) => request.maxNewTokens)).toEqual([room, 5, room]);
+  });
+
+  it.each([true, false])("streams usage in the last chunk alone: requested %s", async (include_usage) => {
+    const { client } = await start(() => "Hello");
+    const options = { stream: true, stream_options: { include_usage } } as const;
+    const chunks: { usage?: unknown }[] = [];
+    for await (const chunk of await client.chat.completions.create({ ...hello, ...options }))
+      chunks.push(chunk);
+    const counted = chunks.length;
+    for await (const chunk of await client.completions.create({ model: "scripted", prompt: "s", ...options }))
+      chunks.push(chunk);
+    // As OpenAI's API: null in all other chunks if it was requested, else absent.
+    for (const [i, { usage }] of chunks.entries()) {
+      const last = i === counted - 1 || i === chunks.length - 1;
+      if (!include_usage) expect(usage).toBeUndefined();
+      else if (last) expect(usage).toMatchObject({ completion_tokens: 6 });
+      else expect(usage).toBeNull();
+    }
+  });
+
   it("calls tools, streamed or not, and continues with their answers on the sampled ids", async () => {
     const { client, model } = await start((prompt) =>
       prompt.includes("<tool_response>") ? "It rains." : `Let me see.\n${call("Bonn")}`,

@@ -54,6 +54,8 @@ describe("a conversation of several turns", () => {
       [reasoned("One <|channel|>analysis<|message|>more", "Two\n\n lines.\n"), "Two\n\n lines.\n"],
       [reasoned("", ""), ""],
       ["No channel.", "No channel."],
+      // Of two answers the last one stays.
+      [`<|channel|>final<|message|>Draft.<|end|><|start|>assistant${reasoned("Better.", "Done.")}`, "Done."],
     ] as const) {
       expect(conversation.prompt()).toEqual(rendered(messages, true));
       expect(conversation.tokens.slice(0, before.length)).toEqual(before);

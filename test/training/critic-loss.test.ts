@@ -30,7 +30,13 @@ async function measure(config: NlacConfigInput) {
   });
   const transitions = trajectories.flatMap(transitionsOf);
   const loss = await criticLoss(model, environment, transitions, parseConfig(config));
-  return { loss, options: model.events.flatMap((event) => (event.kind === "kl" ? [event.options] : [])) };
+  const { events } = model;
+  return {
+    loss,
+    options: events.flatMap((event) => (event.kind === "kl" ? [event.options] : [])),
+    distilled: events.flatMap((event) => (event.kind === "kl" ? event.texts : [])),
+    scored: events.flatMap((event) => (event.kind === "nll" ? event.texts : [])),
+  };
 }
 
 test.each([
@@ -56,4 +62,12 @@ test("the interval is clustered by episode", async () => {
   // Means of the episodes: 7/3 and 1; their difference is 4/3, so the standard error is 2/3. Two
   // episodes: Student's t of one degree.
   expect(loss.l1.high - loss.l1.low).toBeCloseTo(2 * Math.tan(0.475 * Math.PI) * (2 / 3), 6);
+});
+
+test("the negative log-likelihood is that of the student, which has not seen the outcome", async () => {
+  const { distilled, scored } = await measure({});
+  expect(distilled).toHaveLength(6);
+  expect(scored.map(({ prompt, response }) => ({ prompt, response }))).toEqual(
+    distilled.map(({ student, response }) => ({ prompt: student, response })),
+  );
 });

@@ -72,6 +72,16 @@ describe("evaluation during training", () => {
     expect(one.run.rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 200, 400, 500]);
   });
 
+  test("leaves no cache, so that what follows does not depend on whether there was one", async () => {
+    const one = training({ every: 2, episodes: 3 });
+    const generatedBefore: number[] = [];
+    one.model.dropCaches = async () => void generatedBefore.push(one.model.calls.length);
+    for (; one.state.iteration <= 2; one.state.iteration++) await evaluatePeriodically(one);
+    // Iterations 0 and 2 are evaluated, with the same episodes.
+    const calls = one.model.calls.length;
+    expect(generatedBefore).toEqual([calls / 2, calls]);
+  });
+
   test("after the iteration in which the environment steps are reached", async () => {
     const one = training({ every: 3, episodes: 3 });
     one.config.environmentSteps = 100;

@@ -88,6 +88,20 @@ test("an action that ends the episode needs no more turns; neither does the last
   expect(last.model.calls).toHaveLength(0);
 });
 
+test("a branch begins with its episode's seed, on which the environment may depend", async () => {
+  const environment = errandEnvironment();
+  const start = environment.start;
+  const seeds: number[] = [];
+  environment.start = (...args) => {
+    seeds.push(args[1].seed);
+    return start(...args);
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp"].map(act));
+  const { episodes } = await branch(environment, trajectory, [0, 2]);
+  expect(seeds).toEqual(Array(3).fill(trajectory.seed));
+  expect(episodes.map((episode) => episode!.seed)).toEqual(Array(2).fill(trajectory.seed));
+});
+
 test("unreadable actions never reached the environment, and are not repeated", async () => {
   const seen: string[] = [];
   const environment = errandEnvironment();

@@ -102,6 +102,27 @@ test("a branch begins with its episode's seed, on which the environment may depe
   expect(episodes.map((episode) => episode!.seed)).toEqual(Array(2).fill(trajectory.seed));
 });
 
+test("a branch whose action the environment truncates has no outcome, but its score", async () => {
+  const environment = errandEnvironment({ turns: 4 });
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  const start = environment.start;
+  environment.start = async (...args) => {
+    const episode = await start(...args);
+    const step: typeof episode.step = async (action) => {
+      const result = await episode.step(action);
+      return action.text === "lamp" ? { ...result, truncated: true, score: 0.25 } : result;
+    };
+    return { ...episode, step };
+  };
+  const { episodes, model } = await branch(environment, trajectory, [1]);
+  expect(model.calls).toHaveLength(0);
+  expect(episodes[0]).toMatchObject({ outcome: "truncated", reward: 0.25 });
+  expect(episodes[0]!.turns.map(({ terminated, truncated }) => [terminated, truncated])).toEqual([
+    [false, false],
+    [false, true],
+  ]);
+});
+
 test("unreadable actions never reached the environment, and are not repeated", async () => {
   const seen: string[] = [];
   const environment = errandEnvironment();

@@ -22,7 +22,7 @@ import { writeReport } from "../compare/write.ts";
 import { makeDirectory, readJson, requireEmpty } from "../files/disk.ts";
 import { threadCount } from "../native/load.ts";
 import { lockRun } from "../run/directory.ts";
-import { collect, oneOf, wholeNumber } from "./options.ts";
+import { asTyped, collect, oneOf, wholeNumber } from "./options.ts";
 import { fitted } from "./wrap.ts";
 
 interface CompareFlags {
@@ -108,7 +108,7 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
   const runs = await train(comparison, directory, flags);
   show(makeReport(comparison, runs), directory, flags);
   if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
-    say(`Continue: nlac compare ${directory} --resume`);
+    say(`Continue: npx nlac compare ${asTyped(directory)} --resume`);
   const failed = runs.filter(({ state }) => state === "failed");
   if (failed.length === 0) return;
   throw new NlacError(
@@ -218,7 +218,7 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
     console.log([table, "", fitted(lines.join("\n")), ""].join("\n"));
   }
   say(`Report:   ${join(directory, "index.html")}`);
-  say(`Inspect:  nlac dash ${directory}`);
+  say(`Inspect:  npx nlac dash ${asTyped(directory)}`);
 }
 
 /** Writes to stderr: stdout is for results. */

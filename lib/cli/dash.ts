@@ -59,7 +59,7 @@ async function dash(paths: string[], flags: DashFlags): Promise<void> {
   if (paths.length === 0 && !existsSync("runs"))
     throw new NlacError(
       "ERR_RUN",
-      "There is no directory runs here: name a run, for example nlac dash DIRECTORY",
+      "There is no directory runs here: name a run, for example npx nlac dash DIRECTORY.",
     );
   const runs = new DashRuns(paths.length === 0 ? ["runs"] : paths);
   if (flags.json) {

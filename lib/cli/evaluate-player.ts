@@ -22,6 +22,7 @@ import type { Interval } from "../statistics/intervals.ts";
 import { diagnose } from "../training/diagnose.ts";
 import { criticConfig } from "./evaluate-critic.ts";
 import type { ModelFlags } from "./model.ts";
+import { sayReport } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 /** The options of `nlac eval`. */
@@ -171,6 +172,7 @@ export async function evaluatePlayer(
   if (flags.report !== undefined) {
     const records = flags.record === undefined ? finished.map(toRecord) : latestEpisodes(flags.record);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player }, records));
+    sayReport(flags.report);
   }
   const [fault, ...others] = finished.flatMap(({ fault }) => fault ?? []);
   if (fault !== undefined) {

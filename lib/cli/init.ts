@@ -85,12 +85,35 @@ const packageSchema = z.looseObject({
   devDependencies: z.record(z.string(), z.string()).default({}),
 });
 
+/**
+ * What another project depends on to get this package: what the project that has it depends on, for
+ * example a tarball, or the checkout itself. A relative path in it becomes absolute.
+ */
+export function sourceOf(root: string): string {
+  const parts = root.split(sep);
+  if (!parts.includes("node_modules")) return `file:${root}`;
+  // With pnpm, the innermost node_modules belongs to its store.
+  for (let end = parts.length - 1; end > 0; end--) {
+    const project = parts.slice(0, end).join(sep);
+    if (parts[end] !== "node_modules" || !existsSync(join(project, "package.json"))) continue;
+    const { dependencies, devDependencies } = readJson(
+      join(project, "package.json"),
+      packageSchema,
+      "ERR_CONFIG",
+    );
+    const given = dependencies.nlac ?? devDependencies.nlac;
+    const path = /^(?:file:|(?=\.{0,2}\/))(.+)$/.exec(given ?? "")?.[1];
+    if (path !== undefined) return `file:${resolve(project, path)}`;
+    if (given !== undefined) return given;
+  }
+  return `^${version}`;
+}
+
 /** The project's package.json: the existing one with the missing fields. Throws ERR_CONFIG. */
 function packageOf(path: string, name: string): object {
   const own = readJson(join(packageRoot(), "package.json"), packageSchema, "ERR_CONFIG");
   const found = existsSync(path) ? readJson(path, packageSchema, "ERR_CONFIG") : undefined;
   const { scripts: givenScripts = {}, dependencies = {}, devDependencies = {}, ...rest } = found ?? {};
-  const isInstalled = packageRoot().split(sep).includes("node_modules");
   // `npm init` writes a test script that only fails.
   const { test, ...others } = givenScripts;
   const kept = test === undefined || test.includes("no test specified") ? others : givenScripts;
@@ -105,8 +128,7 @@ function packageOf(path: string, name: string): object {
     // none.
     ...(found === undefined ? { name, version: "0.0.0", private: true, type: "module" } : rest),
     scripts: { ...scripts, ...kept },
-    // A checkout is not in the registry.
-    dependencies: { nlac: isInstalled ? `^${version}` : `file:${packageRoot()}`, ...dependencies },
+    dependencies: { nlac: sourceOf(packageRoot()), ...dependencies },
     devDependencies: { ...tools, ...devDependencies },
   };
 }

@@ -71,7 +71,7 @@ async function run(flags: SetupFlags): Promise<void> {
   });
   if (flags.json) console.log(JSON.stringify(result, null, 2));
   else if (result.dryRun) console.log(`Nothing was changed. Download size: ${formatBytes(result.bytes)}.`);
-  else if (flags.fetchOnly) console.log("Downloaded. Next: `nlac setup --offline` on the other machine.");
+  else if (flags.fetchOnly) console.log("Downloaded. Next: `npx nlac setup --offline` on the other machine.");
   else if (!flags.build) console.log("libtorch is in place.");
-  else console.log("Ready. Next: `nlac train quickstart`, or `nlac doctor` to see what was found.");
+  else console.log("Ready. Next: `npx nlac train quickstart`, or `npx nlac doctor` to see what was found.");
 }

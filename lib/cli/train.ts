@@ -14,7 +14,7 @@ import { recipeOf } from "../recipe/run-recipe.ts";
 import { type RecipeResult, resumeRun, trainOrResume, trainRecipe } from "../recipe/train-recipe.ts";
 import type { MetricsRow } from "../run/directory.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
-import { collect, wholeNumber } from "./options.ts";
+import { asTyped, collect, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface TrainFlags {
@@ -122,18 +122,19 @@ async function trainHere(recipe: Recipe, flags: TrainFlags, ranks?: Ranks): Prom
 }
 
 function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks: boolean): string {
-  const { run, episodes, environmentSteps, updates, stopped } = result;
+  const { episodes, environmentSteps, updates, stopped } = result;
+  const run = asTyped(result.run);
   return [
     `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
     `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
-    ...successLine(run),
+    ...successLine(result.run),
     "",
     stopped
-      ? `Continue:  nlac train --resume --run ${run}${onRanks ? ", on every rank or on one" : ""}`
-      : `Inspect:   nlac dash ${run}`,
+      ? `Continue:  npx nlac train --resume --run ${run}${onRanks ? ", on every rank or on one" : ""}`
+      : `Inspect:   npx nlac dash ${run}`,
     ...(recipe.environment.name === "recorded"
-      ? [`Serve:     nlac serve ${run}`]
-      : [`Play:      nlac play ${run}`, `Evaluate:  nlac eval ${run}`]),
+      ? [`Serve:     npx nlac serve ${run}`]
+      : [`Play:      npx nlac play ${run}`, `Evaluate:  npx nlac eval ${run}`]),
   ].join("\n");
 }
 
@@ -143,6 +144,7 @@ function successLine(path: string): string[] {
   for (const { values } of readRecords<MetricsRow>(join(path, "metrics.jsonl")))
     if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
   if (measured.length === 0) return [];
+  if (measured.length === 1) return [`Success: ${formatFigure(measured[0]!)}, measured once.`];
   return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];
 }
 
@@ -150,7 +152,7 @@ async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promi
   if (!flags.resume) {
     if (flags.checkpoint !== undefined) throw new NlacError("ERR_CONFIG", "--checkpoint needs --resume.");
     if (name === undefined)
-      throw new NlacError("ERR_CONFIG", "Name a recipe, for example: nlac train quickstart");
+      throw new NlacError("ERR_CONFIG", "Name a recipe, for example: npx nlac train quickstart");
     return loadRecipe(name, flags.set);
   }
   if (flags.run === undefined) throw new NlacError("ERR_CONFIG", "--resume needs --run <directory>.");

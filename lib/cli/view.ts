@@ -16,7 +16,7 @@ import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
 import { readSamples, type SampleRecord, withContext } from "../run/samples.ts";
 import { grouped } from "../statistics/intervals.ts";
-import { wholeNumber } from "./options.ts";
+import { sayReport, wholeNumber } from "./options.ts";
 
 interface ViewFlags {
   samples: number;
@@ -80,6 +80,7 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   if (flags.report !== undefined) {
     const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
+    sayReport(flags.report);
   }
   console.log(flags.json ? JSON.stringify(measured.figures) : figureTable(measured));
 }
@@ -151,13 +152,14 @@ function figures(rows: Iterable<MetricsRow>): string {
       series.set(name, { ...figure, last: value, sum: figure.sum + value, count: figure.count + 1 });
     }
   }
+  const width = Math.max(22, ...[...series.keys()].map(({ length }) => length)) + 2;
   const lines = [...series]
     .sort(([a], [b]) => a.localeCompare(b))
     .map(([name, { first, last, sum, count }]) => {
       const cells = [first, last, sum / count].map((value) => formatFigure(value).padStart(10)).join("");
-      return `  ${name.padEnd(24)}${cells}${String(count).padStart(8)}`;
+      return `  ${name.padEnd(width)}${cells}${String(count).padStart(8)}`;
     });
-  const header = `  ${"metric".padEnd(24)}${"first".padStart(10)}${"last".padStart(10)}${"mean".padStart(10)}${"rows".padStart(8)}`;
+  const header = `  ${"metric".padEnd(width)}${"first".padStart(10)}${"last".padStart(10)}${"mean".padStart(10)}${"rows".padStart(8)}`;
   return [header, ...lines].join("\n");
 }
 

@@ -8,6 +8,7 @@ import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { meant } from "../base/meant.ts";
 import { isObject } from "../base/validation.ts";
 import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
@@ -92,7 +93,8 @@ export async function loadComparison(nameOrPath: string, set: readonly string[] 
     );
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no comparison ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,
+      `There is no comparison ${JSON.stringify(nameOrPath)}${meant(nameOrPath, names)}: ` +
+        `give the path of a file, or one of ${names.sort().join(", ")}.`,
     );
   }
   const input = await importExported(path, "Comparison");

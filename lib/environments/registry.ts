@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
+import { meant } from "../base/meant.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { environments } from "./index.ts";
 
@@ -58,7 +59,7 @@ export async function makeEnvironment(
   if (!Object.hasOwn(loaders, name)) {
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(", ")}, or the file of ` +
+      `There is no environment ${JSON.stringify(name)}${meant(name, environmentNames)}; there are ${environmentNames.join(", ")}, or the file of ` +
         "your own, such as ./mine.ts.",
     );
   }

@@ -19,6 +19,7 @@ import { sacConfig } from "../algorithms/sac.ts";
 import { sftConfig } from "../algorithms/sft.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
+import { meant } from "../base/meant.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
 import { rolloutsConfig } from "../rollouts/config.ts";
@@ -138,7 +139,7 @@ export function parseRecipe(input: unknown, source: string): Recipe {
   if (!parsed.success)
     throw new NlacError(
       "ERR_CONFIG",
-      `The recipe of ${source}, for ${algorithmOf(input)}, is not valid.\n${z.prettifyError(parsed.error)}`,
+      `The recipe of ${source} (algorithm ${algorithmOf(input)}) is not valid.\n${z.prettifyError(parsed.error)}`,
     );
   requireRollouts(parsed.data, source);
   return parsed.data;
@@ -192,9 +193,12 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
   const path = isFile ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
     if (isFile) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
+    const names = recipeNames();
+    const file = `${nameOrPath}.ts`;
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${recipeNames().join(", ")}.`,
+      `There is no recipe ${JSON.stringify(nameOrPath)}${meant(nameOrPath, existsSync(file) ? [file] : names)}: ` +
+        `give the path of a file, or one of ${names.join(", ")}.`,
     );
   }
   const input = await importExported(path, "Recipe");

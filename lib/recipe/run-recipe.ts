@@ -1,7 +1,8 @@
 /** The recipe of a run directory. */
 
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { NlacError } from "../base/errors.ts";
 import { readDescription } from "../run/description.ts";
 import { parseRecipe, type Recipe } from "./recipe.ts";
 
@@ -10,9 +11,27 @@ export function recipeOf(run: string): Recipe {
   return parseRecipe(readDescription(run).recipe, run);
 }
 
-/** The recipe, or undefined if the path or name is not a run's. Throws ERR_RUN, ERR_CONFIG. */
+/**
+ * The recipe, or undefined if the path or name is not a run's. Throws ERR_RUN, also for a missing
+ * directory below runs/, which would otherwise be looked up as a model of the hub; ERR_CONFIG.
+ */
 export function recipeIfRun(runOrModel: string): Recipe | undefined {
-  return existsSync(join(runOrModel, "run.json")) ? recipeOf(runOrModel) : undefined;
+  if (existsSync(join(runOrModel, "run.json"))) return recipeOf(runOrModel);
+  if (/^(\.\/)?runs\//.test(runOrModel) && !existsSync(runOrModel))
+    throw new NlacError("ERR_RUN", `There is no run ${runOrModel}${among(dirname(runOrModel))}.`);
+  return undefined;
+}
+
+/** The newest runs of a directory, for a message. */
+function among(directory: string): string {
+  if (!existsSync(directory)) return `: there is no directory ${directory} here`;
+  const runs = readdirSync(directory)
+    .filter((name) => existsSync(join(directory, name, "run.json")))
+    .map((name) => ({ name, time: statSync(join(directory, name, "run.json")).mtimeMs }))
+    .sort((a, b) => b.time - a.time)
+    .map(({ name }) => name);
+  if (runs.length === 0) return `, and ${directory} has no others`;
+  return `; ${directory} has ${runs.slice(0, 5).join(", ")}${runs.length > 5 ? ", …" : ""}`;
 }
 
 /** Where to look for the model of a run's adapter if it is not where the run loaded it. */

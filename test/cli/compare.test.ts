@@ -83,7 +83,7 @@ test("SIGTERM stops the runs at a safe point, and the output says how to continu
   const ran = await running;
   expect(ran.errors).toContain("SIGTERM: stopping the runs at their next safe point");
   expect(ran.errors).toMatch(/^nlac, seed 0 +stopped/m);
-  expect(ran.errors).toContain(`Continue: nlac compare ${out} --resume\n`);
+  expect(ran.errors).toContain(`Continue: npx nlac compare ${out} --resume\n`);
   expect(ran.output).toContain(
     "Not finished, and therefore not counted: 1 stopped (nlac, seed 0), 1 waiting (broken, seed 0).",
   );
@@ -102,7 +102,7 @@ test("a report trains nothing and needs no recipe", () =>
     expect(ran.output).toMatch(/^method +runs +success, IQM/);
     expect(ran.output).toMatch(/^nlac +3\/3 +0\.\d\d \[0\.\d\d, 0\.\d\d\]/m);
     expect(ran.errors).toContain(`Report:   ${join(directory, "index.html")}\n`);
-    expect(ran.errors).toContain(`Inspect:  nlac dash ${directory}\n`);
+    expect(ran.errors).toContain(`Inspect:  npx nlac dash ${directory}\n`);
     expect(existsSync(join(directory, "index.html"))).toBe(true);
     const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
     expect(curves()).toContain(">environment steps<");

@@ -1,4 +1,7 @@
+import { Command, Help } from "commander";
 import { afterEach, expect, test } from "vitest";
+import { commands } from "../../lib/cli/main.ts";
+import { asTyped } from "../../lib/cli/options.ts";
 import { nlac } from "../support/command-line.ts";
 
 const { columns, isTTY } = process.stdout;
@@ -38,4 +41,38 @@ test("on a narrow terminal lines end between words, and nothing is lost", async 
     const cut = text.split("\n").filter((line) => line.length > 50 && /\S\s+\S/.test(line));
     expect(cut, `nlac ${command} --help`).toEqual([]);
   }
+});
+
+test("the list of commands, which imports none of them, shows each as it is", async () => {
+  for (const [name, { usage, description, register }] of Object.entries(commands)) {
+    const program = new Command();
+    (await register())(program);
+    expect(program.commands.map((command) => command.name())).toEqual([name]);
+    const [command] = program.commands;
+    expect(new Help().subcommandTerm(command!)).toBe(usage);
+    expect(command!.description()).toBe(description);
+  }
+});
+
+test.each([
+  [["trian"], "unknown command 'trian' (Did you mean train?); see nlac --help"],
+  [["eval"], "missing required argument 'run|model'; see nlac eval --help"],
+  [["help", "train", "extra"], ""],
+  [["play", "errands", "--seed", "x"], "It must be a whole number, 0 or more."],
+])("%j is answered with what to do", async (argv, message) => {
+  const { code, errors } = await nlac(...argv);
+  expect(code).toBe(message === "" ? 0 : 1);
+  expect(errors.trimEnd()).toMatch(message === "" ? /^$/ : /^nlac: ERR_VALUE: [^\n]+$/);
+  expect(errors.trimEnd().endsWith(message)).toBe(true);
+});
+
+test("help does not show the empty default of repeatable options", async () => {
+  for (const [, text] of await helpOf()) expect(text).not.toContain("[])");
+});
+
+test("a path to type is relative below the working directory, and quoted if necessary", () => {
+  expect(asTyped(`${process.cwd()}/runs/mine`)).toBe("runs/mine");
+  expect(asTyped(process.cwd())).toBe(process.cwd());
+  expect(asTyped("/elsewhere/runs")).toBe("/elsewhere/runs");
+  expect(asTyped(`${process.cwd()}/it's here`)).toBe("'it'\\''s here'");
 });

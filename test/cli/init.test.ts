@@ -13,6 +13,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
+import { version } from "../../lib/base/version.ts";
+import { sourceOf } from "../../lib/cli/init.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -141,4 +143,25 @@ test("existing files are never changed", async () => {
   rmSync(join(project, "desk.ts"));
   expect((await nlac("init", project)).errors).toMatch(/ERR_CONFIG: .*package\.json cannot be read/);
   expect(existsSync(join(project, "recipe.ts"))).toBe(false);
+});
+
+test("a project depends on what the project that has nlac depends on", () => {
+  const owner = join(place, "owner");
+  const at = (...path: string[]) => join(owner, "node_modules", ...path);
+  mkdirSync(owner);
+  const depending = (dependencies: object) =>
+    writeFileSync(join(owner, "package.json"), JSON.stringify(dependencies));
+  depending({ dependencies: { nlac: "file:../nlac-0.1.0.tgz" } });
+  expect(sourceOf(at("nlac"))).toBe(`file:${join(place, "nlac-0.1.0.tgz")}`);
+  // pnpm's store
+  expect(sourceOf(at(".pnpm", "nlac@0.1.0", "node_modules", "nlac"))).toBe(
+    `file:${join(place, "nlac-0.1.0.tgz")}`,
+  );
+  depending({ devDependencies: { nlac: "./nlac.tgz" } }); // as bun writes it
+  expect(sourceOf(at("nlac"))).toBe(`file:${join(owner, "nlac.tgz")}`);
+  depending({ dependencies: { nlac: "^0.1.0" } });
+  expect(sourceOf(at("nlac"))).toBe("^0.1.0");
+  depending({});
+  expect(sourceOf(at("nlac"))).toBe(`^${version}`);
+  expect(sourceOf(join(place, "checkout"))).toBe(`file:${join(place, "checkout")}`);
 });

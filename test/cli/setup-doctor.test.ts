@@ -152,7 +152,7 @@ describe("the command line", () => {
   it.each([
     [["setup", "--cpu", "--cuda"], "nlac: ERR_VALUE: --cpu and --cuda exclude each other.\n"],
     [["setup", "--toolchain-only"], "nlac: ERR_VALUE: --toolchain-only requires --cuda.\n"],
-    [["doctor", "--nonsense"], "nlac: ERR_VALUE: unknown option '--nonsense'\n"],
+    [["doctor", "--nonsense"], "nlac: ERR_VALUE: unknown option '--nonsense'; see nlac doctor --help\n"],
   ])("answers %j with one clear line", async (argv, line) => {
     const said = capture();
     expect(await main(argv)).toBe(1);

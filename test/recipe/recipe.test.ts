@@ -93,12 +93,12 @@ describe("the algorithm", () => {
   });
 
   test.each([
-    [undefined, { groupSize: 4 }, ["for nlac", "groupSize"]],
-    ["rft", { targetRate: 0.1 }, ["for rft", "targetRate"]],
-    ["grpo", { lambda: 1 }, ["for grpo", "lambda"]],
-    ["grpo", { episodesPerIteration: 10 }, ["for grpo", "episodesPerIteration", "multiple of groupSize"]],
-    ["ppo", { groupSize: 4 }, ["for ppo", "groupSize"]],
-    ["reinforce", {}, ["for reinforce", "nlac, rft, grpo, ppo"]],
+    [undefined, { groupSize: 4 }, ["algorithm nlac", "groupSize"]],
+    ["rft", { targetRate: 0.1 }, ["algorithm rft", "targetRate"]],
+    ["grpo", { lambda: 1 }, ["algorithm grpo", "lambda"]],
+    ["grpo", { episodesPerIteration: 10 }, ["algorithm grpo", "episodesPerIteration", "multiple of groupSize"]],
+    ["ppo", { groupSize: 4 }, ["algorithm ppo", "groupSize"]],
+    ["reinforce", {}, ["algorithm reinforce", "nlac, rft, grpo, ppo"]],
   ])("%s with %j is an error that says what was expected", (algorithm, config, named) => {
     for (const words of named) {
       expect(() => recipe(algorithm, config)).toThrow(
@@ -142,4 +142,14 @@ test.each([
   expect(message).toContain(path);
   expect(message).toContain(reason);
   if (!message.includes("is not valid")) expect(message).not.toContain("\n");
+});
+
+test("a misspelt recipe is an error that names the nearest one", async () => {
+  await expect(loadRecipe("quickstrat")).rejects.toThrow(
+    'There is no recipe "quickstrat" (did you mean "quickstart"?): give the path of a file, or one of ',
+  );
+  await expect(loadRecipe("nothing-like-it")).rejects.toThrow('There is no recipe "nothing-like-it": give');
+  const file = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), "mine");
+  writeFileSync(`${file}.ts`, "export default {};");
+  await expect(loadRecipe(file)).rejects.toThrow(`(did you mean "${file}.ts"?)`);
 });

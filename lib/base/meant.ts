@@ -1,0 +1,22 @@
+/** Guesses what was meant by a misspelt name. */
+
+/** " (did you mean "x"?)" for a name of `known` that is spelled like `name`, else "". */
+export function meant(name: string, known: readonly string[]): string {
+  const limit = Math.max(1, Math.floor(name.length / 3));
+  const best = known
+    .map((candidate) => ({ candidate, distance: edits(name.toLowerCase(), candidate.toLowerCase()) }))
+    .sort((a, b) => a.distance - b.distance)[0];
+  return best !== undefined && best.distance <= limit ? ` (did you mean "${best.candidate}"?)` : "";
+}
+
+/** The Levenshtein distance: insertions, deletions and substitutions that make `a` into `b`. */
+function edits(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 0; i < a.length; i++) {
+    const next = [i + 1];
+    for (let j = 0; j < b.length; j++)
+      next.push(Math.min(next[j]! + 1, row[j + 1]! + 1, row[j]! + (a[i] === b[j] ? 0 : 1)));
+    row = next;
+  }
+  return row[b.length]!;
+}

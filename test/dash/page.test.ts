@@ -101,6 +101,17 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("screens can be left for each other", async () => {
+    const { page, faults } = await open("view=episodes&run=a&n=2");
+    for (const screen of ["Critiques", "Metrics", "Episodes", "Overview", "Critiques", "Compare"]) {
+      await page.getByRole("link", { name: screen, exact: true }).click();
+      await page.locator("nav a[aria-current]", { hasText: screen }).waitFor();
+      await page.waitForTimeout(200); // for what the screen that was left still does
+    }
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
   test("the token under the pointer is explained by both models", async () => {
     const { page } = await open("view=critiques&run=a&n=3");
     await page.locator(".token", { hasText: "It " }).first().hover();

@@ -122,6 +122,7 @@ function optionsOf(
       stroke,
       width: 1.5,
       spanGaps: true,
+      pxAlign: 0, // points rounded to pixels make a slow curve uneven
       points: { show: x.length === 1 },
       ...dash,
     });

@@ -35,15 +35,19 @@ function App() {
       <header>
         <b>nlac dash</b>
         <nav>
-          {Object.entries(screens).map(([name, [title]]) => (
-            <a
-              key={name}
-              href={linkOf({ view: name, ...keep })}
-              class={name === view.value || (name === "critiques" && view.value === "history") ? "on" : ""}
-            >
-              {title}
-            </a>
-          ))}
+          {Object.entries(screens).map(([name, [title]]) => {
+            const isOn = name === view.value || (name === "critiques" && view.value === "history");
+            return (
+              <a
+                key={name}
+                href={linkOf({ view: name, ...keep })}
+                class={isOn ? "on" : ""}
+                aria-current={isOn ? "page" : undefined}
+              >
+                {title}
+              </a>
+            );
+          })}
         </nav>
         {ofOneRun && <RunChoice />}
       </header>

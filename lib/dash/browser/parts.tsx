@@ -98,7 +98,9 @@ export function LongList({
   const box = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ top: 0, rows: 40 });
   const look = () => {
-    const { scrollTop, clientHeight } = box.current!;
+    // The observer also fires when the list leaves the page.
+    if (box.current === null) return;
+    const { scrollTop, clientHeight } = box.current;
     setRange({ top: Math.floor(scrollTop / height), rows: Math.ceil(clientHeight / height) + 1 });
   };
   useEffect(() => {

@@ -36,10 +36,19 @@ export { type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac
 export { type SftConfigInput, type SftOptions, trainSft } from "./algorithms/sft.ts";
 export type { LearnerDType } from "./base/dtype.ts";
 export { type ErrorCode, NlacError } from "./base/errors.ts";
-export type { Progress } from "./display/progress.ts";
+export { type Progress, TerminalProgress } from "./display/progress.ts";
 export { environments } from "./environments/index.ts";
 export type { EpisodeFigures, Figures } from "./episodes/figures.ts";
-export type { Outcome, Rest, Trajectory, Transition, Turn } from "./episodes/trajectory.ts";
+export {
+  isFaulty,
+  type Outcome,
+  type Rest,
+  succeeded,
+  type Trajectory,
+  type Transition,
+  type Turn,
+  transitionsOf,
+} from "./episodes/trajectory.ts";
 export { Learner } from "./learner/learner.ts";
 export type {
   AdapterOptions,

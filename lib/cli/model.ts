@@ -4,7 +4,7 @@ import { NlacError } from "../base/errors.ts";
 import { Learner } from "../learner/learner.ts";
 import type { LearnerOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { baseOf, recipeIfRun, recipeOf } from "../recipe/run-recipe.ts";
+import { baseOf, isRun, recipeIfRun, recipeOf } from "../recipe/run-recipe.ts";
 import { learnerDirectory, rewardModelDirectory } from "../run/checkpoints.ts";
 
 /** The options of a learner that commands have flags for. */
@@ -14,7 +14,7 @@ export type ModelFlags = Pick<LearnerOptions, (typeof modelFlags)[number]> & { s
 
 export interface OpenedModel {
   learner: Learner;
-  /** The run's recipe; undefined for other models. */
+  /** The run's recipe; undefined for a run without one, and for other models. */
   recipe?: Recipe;
 }
 
@@ -24,7 +24,10 @@ export async function openModel(runOrModel: string, flags: ModelFlags): Promise<
     modelFlags.flatMap((name) => (flags[name] === undefined ? [] : [[name, flags[name]]])),
   );
   const recipe = recipeIfRun(runOrModel);
-  if (recipe === undefined) return { learner: await Learner.load(runOrModel, given) };
+  if (recipe === undefined) {
+    if (!isRun(runOrModel)) return { learner: await Learner.load(runOrModel, given) };
+    return { learner: await Learner.resume(learnerDirectory(runOrModel), given) };
+  }
   // int8 generation is a setting of the training, not a property of the trained model.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };

@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import { modelFaults } from "../learner/verify.ts";
-import { recipeOf } from "../recipe/run-recipe.ts";
+import { recipeIfAny } from "../recipe/run-recipe.ts";
 import { type Verified, verifyRun } from "../run/verify.ts";
 import { isRecording, playRecording } from "../services/recording.ts";
 
@@ -55,9 +55,9 @@ function lineOf({ path, faults }: Verified): string {
 async function* partsOf(name: string): AsyncGenerator<Verified> {
   if (existsSync(join(name, "run.json"))) {
     for await (const part of verifyRun(name)) {
-      // A readable run.json must hold a recipe.
+      // If a readable run.json has a recipe, it must be valid.
       if (part.path.endsWith("run.json") && part.faults.length === 0)
-        yield verified(part.path, () => recipeOf(name));
+        yield verified(part.path, () => void recipeIfAny(name));
       else yield part;
     }
     return;

@@ -6,17 +6,29 @@ import { NlacError } from "../base/errors.ts";
 import { readDescription } from "../run/description.ts";
 import { parseRecipe, type Recipe } from "./recipe.ts";
 
-/** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */
+/** The recipe that a run was started with. Throws ERR_RUN, also if it has none; ERR_CONFIG. */
 export function recipeOf(run: string): Recipe {
-  return parseRecipe(readDescription(run).recipe, run);
+  const recipe = recipeIfAny(run);
+  if (recipe !== undefined) return recipe;
+  throw new NlacError("ERR_RUN", `${run} has no recipe: a program of its own trained it, not nlac train.`);
+}
+
+/** The recipe of a run; undefined if a program created the run without one. */
+export function recipeIfAny(run: string): Recipe | undefined {
+  const { recipe } = readDescription(run);
+  return recipe === undefined ? undefined : parseRecipe(recipe, run);
+}
+
+export function isRun(path: string): boolean {
+  return existsSync(join(path, "run.json"));
 }
 
 /**
- * The recipe, or undefined if the path or name is not a run's. Throws ERR_RUN, also for a missing
+ * The recipe, or undefined if the path or name is not a run's, or the run has none. Throws ERR_RUN, also for a missing
  * directory below runs/, which would otherwise be looked up as a model of the hub; ERR_CONFIG.
  */
 export function recipeIfRun(runOrModel: string): Recipe | undefined {
-  if (existsSync(join(runOrModel, "run.json"))) return recipeOf(runOrModel);
+  if (isRun(runOrModel)) return recipeIfAny(runOrModel);
   if (/^(\.\/)?runs\//.test(runOrModel) && !existsSync(runOrModel))
     throw new NlacError("ERR_RUN", `There is no run ${runOrModel}${among(dirname(runOrModel))}.`);
   return undefined;
@@ -26,7 +38,7 @@ export function recipeIfRun(runOrModel: string): Recipe | undefined {
 function among(directory: string): string {
   if (!existsSync(directory)) return `: there is no directory ${directory} here`;
   const runs = readdirSync(directory)
-    .filter((name) => existsSync(join(directory, name, "run.json")))
+    .filter((name) => isRun(join(directory, name)))
     .map((name) => ({ name, time: statSync(join(directory, name, "run.json")).mtimeMs }))
     .sort((a, b) => b.time - a.time)
     .map(({ name }) => name);

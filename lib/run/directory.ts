@@ -24,7 +24,7 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, mkdirSync, renameSync } from "node:fs";
 import { basename, join } from "node:path";
-import type { Progress } from "../display/progress.ts";
+import { type Progress, silentProgress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
@@ -63,10 +63,12 @@ export interface MetricsRow {
 
 /** Options of a run directory. */
 export interface RunOptions {
-  signal: AbortSignal;
-  progress: Progress;
-  /** Contents of run.json: the resolved recipe and versions. */
-  description: Record<string, unknown>;
+  /** Stops the run. Default: a signal that never fires. */
+  signal?: AbortSignal;
+  /** Default: nothing is shown. */
+  progress?: Progress;
+  /** Contents of run.json: the resolved recipe and versions. Default: none. */
+  description?: Record<string, unknown>;
   /** Seconds between checkpoints; 0 saves after every update. Default 600. */
   checkpointSeconds?: number;
   /** Number of checkpoints to keep. Default 2. */
@@ -111,7 +113,7 @@ export class RunDirectory implements TrainingRun {
   #lastCheckpoint = performance.now();
 
   /** Starts a run in a new or empty directory. Throws ERR_RUN, ERR_IO. */
-  static create(path: string, options: RunOptions): RunDirectory {
+  static create(path: string, options: RunOptions = {}): RunDirectory {
     requireNewRun(path);
     makeDirectory(path);
     const lock = lockRun(path);
@@ -135,7 +137,7 @@ export class RunDirectory implements TrainingRun {
   static async resume(
     path: string,
     model: LanguageModel,
-    options: RunOptions,
+    options: RunOptions = {},
     from?: WholeCheckpoint,
   ): Promise<RunDirectory> {
     const lock = options.lock ?? lockRun(path);
@@ -159,7 +161,7 @@ export class RunDirectory implements TrainingRun {
     model?: LanguageModel,
   ) {
     this.path = path;
-    this.signal = options.signal;
+    this.signal = options.signal ?? new AbortController().signal;
     this.samplesPerUpdate = options.samplesPerUpdate ?? 4;
     this.detailEvery = options.detailEvery ?? 8;
     this.tokenBytes = options.tokenBytes ?? 2 ** 16;
@@ -179,7 +181,7 @@ export class RunDirectory implements TrainingRun {
     this.#eventsName =
       from?.saved.files.events.name ?? `events.out.tfevents.${Math.floor(Date.now() / 1000)}.nlac`;
     this.#events = new EventWriter(join(path, this.#eventsName), start("events"));
-    this.#status = new StatusWriter(path, options.progress);
+    this.#status = new StatusWriter(path, options.progress ?? silentProgress);
     this.progress = this.#status;
   }
 

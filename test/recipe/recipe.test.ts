@@ -96,7 +96,11 @@ describe("the algorithm", () => {
     [undefined, { groupSize: 4 }, ["algorithm nlac", "groupSize"]],
     ["rft", { targetRate: 0.1 }, ["algorithm rft", "targetRate"]],
     ["grpo", { lambda: 1 }, ["algorithm grpo", "lambda"]],
-    ["grpo", { episodesPerIteration: 10 }, ["algorithm grpo", "episodesPerIteration", "multiple of groupSize"]],
+    [
+      "grpo",
+      { episodesPerIteration: 10 },
+      ["algorithm grpo", "episodesPerIteration", "multiple of groupSize"],
+    ],
     ["ppo", { groupSize: 4 }, ["algorithm ppo", "groupSize"]],
     ["reinforce", {}, ["algorithm reinforce", "nlac, rft, grpo, ppo"]],
   ])("%s with %j is an error that says what was expected", (algorithm, config, named) => {

@@ -23,9 +23,9 @@ const { values: options, positionals } = parseArgs({
 });
 const file = positionals[0] ?? join(root, "docs", "images", "terminal.svg");
 const commands = options.command ?? [
-  "nlac init my-agent && cd my-agent",
-  "nlac train recipe.ts --run runs/desk",
-  "nlac eval runs/desk --trials 16 --temperature 1",
+  "npx nlac init my-agent && cd my-agent",
+  "npx nlac train recipe.ts --run runs/desk",
+  "npx nlac eval runs/desk --trials 16 --temperature 1",
 ];
 const columns = 80;
 const rows = 30;
@@ -60,9 +60,10 @@ function capture(ms, most = ms) {
 }
 
 try {
-  mkdirSync(join(home, "bin"));
-  symlinkSync(join(root, "bin", "nlac.js"), join(home, "bin", "nlac"));
-  const shell = `env PS1='$ ' PATH=${home}/bin:${process.env.PATH} bash --norc --noprofile`;
+  // Where npx finds it, also from directories below.
+  mkdirSync(join(home, "node_modules", ".bin"), { recursive: true });
+  symlinkSync(join(root, "bin", "nlac.js"), join(home, "node_modules", ".bin", "nlac"));
+  const shell = "env PS1='$ ' bash --norc --noprofile";
   tmux(
     "new-session",
     "-d",

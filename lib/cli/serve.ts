@@ -179,7 +179,8 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
     log(
       `serving ${shared.name} at ${server.url}/v1${record === undefined ? "" : `, recording to ${record}`}`,
     );
-    await untilStopped(server, log, "when requests are finished and recent episodes have their rewards");
+    const rewards = record === undefined ? "" : " and recent episodes have their rewards";
+    await untilStopped(server, log, `when requests are finished${rewards}`);
   } finally {
     await learner.dispose();
   }

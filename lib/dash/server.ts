@@ -9,11 +9,11 @@
 
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { getRequestListener } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { NlacError } from "../base/errors.ts";
 import { guard } from "../serve/guard.ts";
+import { listenOn } from "../serve/listen.ts";
 import { asRequestError } from "../serve/protocol.ts";
 import { answer, numberOf, versions } from "./api.ts";
 import { FromCheckpoint } from "./from-checkpoint.ts";
@@ -101,18 +101,11 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
   app.onError((error, c) => answerError(c, error, log));
 
   const http = createServer(getRequestListener(app.fetch, { hostname: host }));
-  try {
-    await new Promise<void>((resolve, reject) => {
-      http.once("error", reject).listen(port, host, resolve);
-    });
-  } catch (error) {
+  const bound = await listenOn(http, host, port).catch((error: unknown) => {
     closing.abort();
     clearTimeout(timer);
-    throw new NlacError("ERR_IO", `${host}:${port} cannot be used: ${(error as Error).message}`, {
-      cause: error,
-    });
-  }
-  const { port: bound } = http.address() as AddressInfo;
+    throw error;
+  });
   return {
     link: `http://${host}:${bound}/#token=${token}`,
     token,

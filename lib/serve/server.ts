@@ -10,7 +10,7 @@
  */
 
 import { createServer, type Server as HttpServer } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
@@ -28,6 +28,7 @@ import type { ServedModel } from "./conversation-cache.ts";
 import { Episodes } from "./episodes.ts";
 import { corsFor, guard } from "./guard.ts";
 import { parseWithinLimits } from "./json-limits.ts";
+import { listenOn } from "./listen.ts";
 import { OpenLog } from "./open-log.ts";
 import { asRequestError, badRequest, loggedFailure, RequestError, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
@@ -160,17 +161,10 @@ export async function serve(options: ServeOptions): Promise<Server> {
       Response.json(badRequest("The request is not HTTP.", null, "invalid_http").body, { status: 400 }),
   });
   const http = createServer(httpOptions, listener).on("clientError", answerBroken);
-  try {
-    await new Promise<void>((resolve, reject) => {
-      http.once("error", reject).listen(port, host, resolve);
-    });
-  } catch (error) {
+  const bound = await listenOn(http, host, port).catch(async (error: unknown) => {
     await service.end();
-    throw new NlacError("ERR_IO", `${host}:${port} cannot be listened on: ${(error as Error).message}`, {
-      cause: error,
-    });
-  }
-  const { port: bound } = http.address() as AddressInfo;
+    throw error;
+  });
   let closing: Promise<void> | undefined;
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${bound}`,

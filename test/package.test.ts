@@ -73,15 +73,35 @@ beforeAll(() => {
   write(join(project, "package.json"), JSON.stringify({ type: "module" }));
 });
 
+/** What the excerpts of the pages, which are not complete programs, take from around them. */
+const around = `import { environments, evaluateReact, type Learner, type RecipeInput, servicePlayer } from "nlac";
+import { type AiTool, aiTools, chatService, defineEnvironment, type Environment, mcpTools } from "nlac/environments";
+declare const model: Learner, environment: Environment, weather: AiTool;
+declare const rest: Omit<Parameters<typeof defineEnvironment>[0], "tools" | "dispose">;
+declare const cities: { city: string; country: string }[], testCountries: Set<string>;
+declare const aliases: Record<string, string[]>;
+`;
+
+/** An excerpt as a program. */
+function completed(excerpt: string): string {
+  const code = excerpt.replaceAll("{ …,", "{ ...rest,");
+  if (/^\w+: /.test(code)) return `${around}export const part: Partial<RecipeInput> = { ${code} };`;
+  // Its own names come before those around it.
+  const body = code.replaceAll(/^import .*$/gm, "");
+  return `${around}export async function excerpt() {\n${body}\n}`;
+}
+
 test("the pages' TypeScript compiles there", () => {
-  const examples = ["README.md", ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })]
+  const blocks = ["README.md", ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })]
     .filter((page) => page.endsWith(".md") && page !== "api.md")
     .map((page) => (page === "README.md" ? page : join("docs", page)))
     .flatMap((page) => [...readFileSync(join(root, page), "utf8").matchAll(/^```ts\n(.*?)^```/gms)])
-    .map(([, example]) => example!)
-    .filter((example) => /^(import|export) /m.test(example) && !example.includes("…"))
-    .map((example, i) => write(join(project, `example-${i}.ts`), example));
-  expect(examples.length).toBeGreaterThan(12);
+    .map(([, block]) => block!);
+  const isComplete = (block: string) => /^(import|export) /m.test(block) && !/\{ …,/.test(block);
+  expect(blocks.filter(isComplete).length).toBeGreaterThan(12);
+  const examples = blocks.map((block, i) =>
+    write(join(project, `example-${i}.ts`), isComplete(block) ? block : completed(block)),
+  );
   // Node's own types would bring what the declarations must bring themselves.
   const flags = ["--ignoreConfig", "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022"];
   expect(tsc(project, ...flags, ...examples)).toBe("");

@@ -7,6 +7,7 @@ import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { badRequest, RequestError, requireTrained } from "../serve/protocol.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import type { WrittenCalls } from "../tokens/template.ts";
 import type { CorrectionRequest } from "./endpoints.ts";
 
 export class RecordedEpisodes {
@@ -52,13 +53,17 @@ export function answerIds(
   { content, tool_call: call }: CorrectionRequest,
 ): { text: string; tokens: number[] } {
   const thought = content ?? "";
-  const { text, tokens } =
+  const {
+    text,
+    tokens,
+    end = model.endOfTurn,
+  }: WrittenCalls =
     call === undefined
-      ? { text: thought, tokens: model.encode(thought) }
+      ? { text: thought, tokens: state.writeAnswer(thought) }
       : state.writeCall({
           name: call.name,
           arguments: JSON.stringify(call.arguments),
           ...(thought === "" ? {} : { thought }),
         });
-  return { text, tokens: [...tokens, model.endOfTurn] };
+  return { text, tokens: [...tokens, end] };
 }

@@ -37,7 +37,7 @@ import {
 } from "../episodes/trajectory.ts";
 import type { LanguageModel, PolicyGradientModel } from "../model/language-model.ts";
 import { imitatedConfig } from "../playing/config.ts";
-import { actionTokens } from "../prompts/policy.ts";
+import { turnTokens } from "../prompts/policy.ts";
 import {
   type Counters,
   countersSchema,
@@ -252,10 +252,10 @@ function imitable<Task>(
       );
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
-    const written = actionTokens(model, transition.state, better, environment.actionFormat);
+    const written = turnTokens(model, transition.state, better, environment.actionFormat);
     // The context had room for the action taken; the imitated one may be longer.
-    if (transition.state.prompt().length + written.length >= model.maxPositions) return [];
-    return [{ ...transition, action: [...written, model.endOfTurn] }];
+    if (transition.state.prompt().length + written.length > model.maxPositions) return [];
+    return [{ ...transition, action: written }];
   });
 }
 

@@ -34,6 +34,21 @@ export function membersOf(object: string): { key: string; value: string }[] {
   });
 }
 
+/** The items of a valid JSON list, each as it is spelled. */
+export function itemsOf(list: string): string[] {
+  const items: string[] = [];
+  let [depth, start] = [0, list.indexOf("[") + 1];
+  for (const { 0: mark, index } of list.matchAll(/"(?:[^"\\]|\\[\s\S])*"|[{}[\],]/g)) {
+    if (mark === "{" || mark === "[") depth++;
+    const ends = (mark === "," && depth === 1) || (mark === "]" && depth === 1);
+    if (mark === "}" || mark === "]") depth--;
+    if (!ends) continue;
+    items.push(list.slice(start, index).trim());
+    start = index + 1;
+  }
+  return items.length === 1 && items[0] === "" ? [] : items;
+}
+
 function unquoted(string: string): string {
   try {
     return JSON.parse(string) as string;

@@ -217,10 +217,13 @@ export class Generator {
     const bytes = tokenizer.tokenBytes();
     // The model may have more rows than the tokenizer has tokens; the others have no text.
     while (bytes.length < this.#owner.info.vocabSize) bytes.push(new Uint8Array());
-    // Control characters other than line breaks get no text either: the grammar library would allow
-    // them in JSON strings with a maxLength.
+    // Control tokens get no text, except those with which a grammar's calls are written. Control
+    // characters other than line breaks get none either: the grammar library would allow them in
+    // JSON strings with a maxLength.
+    const { specialIds, callMarkIds } = tokenizer;
     const controls = bytes.flatMap((text, id) =>
-      tokenizer.specialIds.has(id) || text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
+      (specialIds.has(id) && !callMarkIds.has(id)) ||
+      text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
         ? [id]
         : [],
     );

@@ -6,6 +6,8 @@
 
 import { shapeOf } from "../base/json-text.ts";
 import type { ToolSchema } from "../contract/environment.ts";
+import { type ChannelCall, channelCall, functionRecipient } from "../tokens/channel-call.ts";
+import { bracedCalls, bracedOpening } from "./braced-calls.ts";
 import { parametersOf, readText } from "./call-arguments.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
 import { pythonCalls } from "./python-calls.ts";
@@ -35,8 +37,10 @@ export function callsIn(
   const at = (mark: string) => turn.indexOf(mark);
   const after = (start: number, found: Found): Parsed<{ thought: string; calls: FoundCall[] }> =>
     found.ok ? { ...found, thought: turn.slice(0, start).trim() } : found;
+  const message = channelCall(turn);
+  if (message !== undefined) return after(message.start, messageCall(turn, message));
   // Of markup inside of other markup, the outer one counts.
-  const marks = [opening, closing, mistralMark, olmoOpening, olmoClosing];
+  const marks = [opening, closing, mistralMark, olmoOpening, olmoClosing, bracedOpening];
   const starts = marks.map((mark) => [at(mark), mark] as const).filter(([start]) => start >= 0);
   const [start, mark] = starts.sort(([a], [b]) => a - b)[0] ?? [-1, undefined];
   const bare = bareCall.exec(turn);
@@ -48,6 +52,7 @@ export function callsIn(
   if (mark === opening) return after(start, taggedCalls(turn.slice(start), tools));
   if (mark === closing) return malformed(`a call must stand between ${opening} and ${closing}`);
   if (mark === mistralMark) return after(start, mistralCalls(turn.slice(start)));
+  if (mark === bracedOpening) return after(start, bracedCalls(turn.slice(start)));
   if (mark !== undefined) {
     const inner = turn.slice(start + olmoOpening.length);
     const found = mark === olmoOpening ? pythonCalls(inner) : undefined;
@@ -71,6 +76,23 @@ function bareCalls(text: string): Found {
     rest = rest.slice(next[0].length);
   }
   return rest.trim() === "" ? { ok: true, calls } : trailing;
+}
+
+/**
+ * gpt-oss: a message of its own in the channel "commentary", addressed to the function, with the
+ * arguments as its content. One in a turn.
+ */
+function messageCall(turn: string, { recipient, channel, type, content }: ChannelCall): Found {
+  const name = functionRecipient.exec(recipient)?.[1];
+  if (name === undefined) return malformed("a call must be addressed to functions.NAME");
+  if (channel !== "commentary") return malformed("a call must stand in the channel commentary");
+  if (type !== undefined && type !== "json") return malformed("the arguments of a call must be json");
+  const args = turn.slice(content);
+  const { end } = shapeOf(args);
+  if (!/^\s*\{/.test(args) || end === undefined) return malformed("the arguments are not a JSON object");
+  if (args.slice(end).trim() !== "") return trailing;
+  const json = `{"name": ${JSON.stringify(name)}, "arguments": ${args.slice(0, end).trim()}}`;
+  return { ok: true, calls: [{ json, keys: ["arguments"] }] };
 }
 
 /**

@@ -139,16 +139,19 @@ export function actionText(action: Action, format: ActionFormat): string {
   return `Thought:\n${action.thought ?? ""}\nAction:\n${action.text}`;
 }
 
-/** The ids of an action as the policy would generate it next in `conversation`. */
-export function actionTokens(
-  model: Pick<LanguageModel, "encode">,
+/** The ids of an action as the policy would generate it next in `conversation`, with their end. */
+export function turnTokens(
+  model: Pick<LanguageModel, "endOfTurn">,
   conversation: Conversation,
   action: Action,
   format: ActionFormat,
 ): number[] {
-  if (format !== "call" || action.tool === undefined) return model.encode(actionText(action, format));
+  if (format !== "call" || action.tool === undefined)
+    return [...conversation.writeAnswer(actionText(action, format)), model.endOfTurn];
   const call = { name: action.tool.name, arguments: argumentsText(action), thought: action.thought };
-  return conversation.writeCall(call).tokens;
+  // After a call, some templates end the turn with another id.
+  const { tokens, end = model.endOfTurn } = conversation.writeCall(call);
+  return [...tokens, end];
 }
 
 /** @param tools the functions, for the types of arguments in the format "call" */

@@ -16,7 +16,7 @@ const literals: Readonly<Record<string, string>> = {
 const escapes: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: "\r", b: "\b", f: "\f", "0": "\0" };
 
 /** Moves over a text. */
-class Cursor {
+export class Cursor {
   readonly text: string;
   at = 0;
 

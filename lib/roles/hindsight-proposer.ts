@@ -11,7 +11,7 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import type { GenerateRequest, Generation, LanguageModel } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { leaks } from "../prompts/leaks.ts";
-import { actionFormatText, actionTokens, parseAction, policyMessages } from "../prompts/policy.ts";
+import { actionFormatText, parseAction, policyMessages, turnTokens } from "../prompts/policy.ts";
 import {
   differentActionRequest,
   parseProposals,
@@ -397,7 +397,7 @@ export class HindsightProposer {
     const { model, environment, maxActionTokens, maxTokens } = this.#options;
     const { state } = place.trajectory.turns[place.turn]!;
     return actions.flatMap((action) => {
-      const response = [...actionTokens(model, state, action, environment.actionFormat), model.endOfTurn];
+      const response = turnTokens(model, state, action, environment.actionFormat);
       const length = state.prompt().length + response.length;
       const fits =
         response.length <= maxActionTokens + 1 && length <= maxTokens && length < model.maxPositions;

@@ -1,16 +1,19 @@
 /**
  * The form in which a chat template writes function calls, determined from calls that it renders.
- * Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3,
- * Mistral), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments).
+ * Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3, Mistral,
+ * gpt-oss), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments, Gemma 4 in a
+ * notation with a mark on both sides of strings).
  */
 
 import { NlacError } from "../base/errors.ts";
-import { membersOf } from "../base/json-text.ts";
+import { itemsOf, membersOf, shapeOf } from "../base/json-text.ts";
 import { isObject } from "../base/validation.ts";
 import type { TextPiece } from "./added-tokens.ts";
 
 /** The text around the parts of a call. `T` is a string, or pieces of trusted and other text. */
 export interface CallForm<T = string> {
+  /** Before a thought that is a message of its own (gpt-oss); otherwise empty. */
+  beforeThought: T;
   /** Between a thought and the call. */
   separator: T;
   /** Before the name. */
@@ -23,6 +26,11 @@ export interface CallForm<T = string> {
   joint: T | undefined;
   /** The text around arguments that are written one by one; undefined: they are a JSON object. */
   each: EachArgument<T> | undefined;
+  /**
+   * Ends a turn of calls in place of the usual end (gpt-oss, Gemma 4). Such templates render a
+   * function's result together with its call.
+   */
+  end: T | undefined;
 }
 
 /** The text around arguments that are written one by one. */
@@ -31,12 +39,27 @@ export interface EachArgument<T = string> {
   beforeValue: T;
   afterValue: T;
   separator: T;
-  /** Whether strings stand without quotes. Other values are JSON. */
+  /** Whether strings stand without quotes. */
   bare: boolean;
+  /**
+   * Stands on both sides of a string, also inside of lists and objects, whose keys have no quotes
+   * and are sorted, as the arguments are (Gemma 4). Undefined: values other than `words` are JSON.
+   */
+  quote: T | undefined;
+  /** How these values are spelled: as in JSON, or as in Python ("True"). */
+  words: Words;
 }
+
+/** Spellings of the values that are words in JSON. */
+export type Words = Readonly<Record<"true" | "false" | "null", string>>;
 
 /** A value in a rendered call. */
 export const probeNumber = 417;
+
+/** A nested value in a rendered call. */
+export function probeValue([first, second]: readonly [string, string]): object {
+  return { [second]: [first, probeNumber, true, { [first]: false }], [first]: {} };
+}
 
 /** Names and keys of the calls that are rendered; no other text contains them. */
 export interface ProbeNames {
@@ -44,25 +67,26 @@ export interface ProbeNames {
   keys: [string, string];
 }
 
-/**
- * The form of the calls in rendered turns; undefined if it is none of the two kinds. A value of an
- * argument in a probe is its key.
- *
- * @param one a call of the first name with the first key
- * @param two one call with both keys
- * @param none a call without arguments
- * @param number as `one`, with the number `probeNumber` for a value
- * @param pair calls of both names, each with the first key; undefined if the template refuses them
- */
+/** Rendered turns. A value of an argument is its key, unless another is named. */
+export interface RenderedCalls {
+  /** A call of the first name with the first key. */
+  one: string;
+  /** One call with both keys. */
+  two: string;
+  /** A call without arguments. */
+  none: string;
+  /** As `one`, with other values: `probeNumber`, true, false, null, `probeValue`. */
+  number: string;
+  words: readonly string[];
+  nested: string;
+  /** Calls of both names, each with the first key; undefined if the template refuses them. */
+  pair: string | undefined;
+}
+
+/** The form of the calls in rendered turns, without an end; undefined if it is none that is known. */
 export function callFormOf(
   { names, keys }: ProbeNames,
-  {
-    one,
-    two,
-    none,
-    number,
-    pair,
-  }: { one: string; two: string; none: string; number: string; pair: string | undefined },
+  { one, two, none, number, words, nested, pair }: RenderedCalls,
 ): CallForm | undefined {
   const [name, other] = names;
   const [key, second] = keys;
@@ -75,15 +99,21 @@ export function callFormOf(
   };
   if (object !== null) {
     const [, separator = "", before = "", between = "", args = "", after = ""] = object;
-    return { separator, before, between, after, joint: jointOf(args), each: undefined };
+    const joint = jointOf(args);
+    return { beforeThought: "", separator, before, between, after, joint, each: undefined, end: undefined };
   }
   const first = new RegExp(`^(\\s*)([^]*?)${name}([^]*?)${key}([^]*?)("?)${key}\\5([^]*)$`).exec(one);
   if (first === null) return undefined;
-  const [, separator = "", before = "", opening = "", beforeValue = "", quote = "", closing = ""] = first;
-  const value = (of: string) => `${of}${beforeValue}${quote}${of}${quote}`;
-  // Gemma 4 puts control tokens around strings only, also inside of lists: not one of the two kinds.
-  if (number !== separator + before + name + opening + key + beforeValue + probeNumber + closing)
+  const [, separator = "", before = "", opening = "", marked = "", quotes = "", ended = ""] = first;
+  // The number shows whether marks stand on both sides of a string.
+  const head = separator + before + name + opening + key;
+  const rest = number.startsWith(head) ? number.slice(head.length).split(String(probeNumber)) : [];
+  const [beforeValue, closing] = rest;
+  if (beforeValue === undefined || closing === undefined || rest.length > 2) return undefined;
+  const quote = marked.slice(beforeValue.length);
+  if (marked !== beforeValue + quote || ended !== quote + closing || (quotes !== "" && quote !== ""))
     return undefined;
+  const value = (of: string) => `${of}${beforeValue}${quotes}${quote}${of}${quote}${quotes}`;
   const start = separator + before + name + opening + value(key);
   // The second argument shows where one ends and the next begins.
   const at = two.indexOf(value(second));
@@ -91,16 +121,27 @@ export function callFormOf(
   if (!two.startsWith(start) || at < 0 || !none.startsWith(separator + before + name)) return undefined;
   const link = two.slice(start.length, at);
   const beforeKey = commonEnd(opening, link);
-  const rest = link.slice(0, link.length - beforeKey.length);
-  const afterValue = commonStart(rest, closing);
+  const linked = link.slice(0, link.length - beforeKey.length);
+  const afterValue = commonStart(linked, closing);
   const between = opening.slice(0, opening.length - beforeKey.length);
   const after = closing.slice(afterValue.length);
   if (two !== start + link + value(second) + closing || ending !== between + after) return undefined;
-  const each = {
-    ...{ beforeKey, beforeValue, afterValue, separator: rest.slice(afterValue.length) },
-    bare: quote === "",
+  const spelled = (["true", "false", "null"] as const).map((word, i) => {
+    const text = words[i]!.slice(head.length + beforeValue.length, words[i]!.length - closing.length);
+    return [word, text.toLowerCase() === word || (word === "null" && text === "None") ? text : word];
+  });
+  const each: EachArgument = {
+    ...{ beforeKey, beforeValue, afterValue, separator: linked.slice(afterValue.length) },
+    ...{ bare: quotes === "" && quote === "", quote: quote === "" ? undefined : quote },
+    words: Object.fromEntries(spelled) as Words,
   };
-  return { separator, before, between, after, joint: jointOf(value(key) + afterValue), each };
+  if (quote !== "") {
+    const probe = JSON.stringify(probeValue([key, second]));
+    const written = notation(probe, { quote, words: each.words }, (text) => text);
+    if (nested !== head + beforeValue + written.join("") + closing) return undefined;
+  }
+  const joint = jointOf(value(key) + afterValue);
+  return { beforeThought: "", separator, before, between, after, joint, each, end: undefined };
 }
 
 /**
@@ -111,7 +152,8 @@ export function callPieces(
   calls: readonly { name: string; arguments: string }[],
   thought: string,
 ): TextPiece[] {
-  const pieces: TextPiece[] = thought === "" ? [] : [untrusted(thought), ...form.separator];
+  const pieces: TextPiece[] =
+    thought === "" ? [] : [...form.beforeThought, untrusted(thought), ...form.separator];
   for (const [i, { name, arguments: given }] of calls.entries()) {
     pieces.push(...(i === 0 ? form.before : form.joint!), untrusted(name), ...form.between);
     pieces.push(...argumentPieces(form.each, given));
@@ -127,29 +169,78 @@ export function callPieces(
 
 /** The form with `change` applied to each of its texts. */
 export function mapForm<T, U>(form: CallForm<T>, change: (markup: T) => U): CallForm<U> {
-  const { separator, before, between, after, joint, each } = form;
+  const { beforeThought, separator, before, between, after, joint, each, end } = form;
+  const optional = (markup: T | undefined) => (markup === undefined ? undefined : change(markup));
   return {
-    separator: change(separator),
+    ...{ beforeThought: change(beforeThought), separator: change(separator) },
     ...{ before: change(before), between: change(between), after: change(after) },
-    joint: joint === undefined ? undefined : change(joint),
+    ...{ joint: optional(joint), end: optional(end) },
     each: each && {
       ...{ beforeKey: change(each.beforeKey), beforeValue: change(each.beforeValue) },
-      ...{ afterValue: change(each.afterValue), separator: change(each.separator), bare: each.bare },
+      ...{ afterValue: change(each.afterValue), separator: change(each.separator) },
+      ...{ bare: each.bare, quote: optional(each.quote), words: each.words },
     },
   };
 }
 
 function argumentPieces(each: EachArgument<TextPiece[]> | undefined, json: string): TextPiece[] {
   if (each === undefined) return [untrusted(json)];
-  return membersIn(json).flatMap(([key, value], i) => [
+  const members = membersIn(json);
+  if (each.quote !== undefined && shapeOf(json).depth > maxDepth)
+    throw new NlacError("ERR_VALUE", `The arguments of a call are nested deeper than ${maxDepth} levels.`);
+  return (each.quote === undefined ? members : sortedByKey(members)).flatMap(([key, value], i) => [
     ...(i === 0 ? [] : each.separator),
     ...[...each.beforeKey, untrusted(key), ...each.beforeValue],
-    untrusted(each.bare && value.startsWith('"') ? (JSON.parse(value) as string) : value),
+    ...valuePieces(each, value),
     ...each.afterValue,
   ]);
 }
 
-/** The members of arguments; of a repeated key the last one, as for JSON.parse. */
+function valuePieces(each: EachArgument<TextPiece[]>, value: string): TextPiece[] {
+  const { bare, quote, words } = each;
+  if (quote !== undefined) return notation(value, { quote, words }, (text) => [untrusted(text)]).flat();
+  if (bare && value.startsWith('"')) return [untrusted(JSON.parse(value) as string)];
+  return [untrusted(Object.hasOwn(words, value) ? words[value as keyof Words] : value)];
+}
+
+/** Deepest nesting of an argument. */
+const maxDepth = 64;
+
+/** Valid JSON in the notation of Gemma 4's calls, with the spelling of its numbers. */
+function notation<T>(
+  json: string,
+  { quote, words }: { quote: T; words: Words },
+  text: (written: string) => T,
+): T[] {
+  const value = json.trim();
+  if (value.startsWith('"')) return [quote, text(JSON.parse(value) as string), quote];
+  const inner = (item: string) => notation(item, { quote, words }, text);
+  const joined = (parts: readonly T[][]) => parts.flatMap((part, i) => (i === 0 ? part : [text(","), ...part]));
+  if (value.startsWith("[")) return [text("["), ...joined(itemsOf(value).map(inner)), text("]")];
+  if (!value.startsWith("{"))
+    return [text(Object.hasOwn(words, value) ? words[value as keyof Words] : value)];
+  const members = sortedByKey(lastMembers(value));
+  const written = members.map(([key, item]) => [text(`${key}:`), ...inner(item)]);
+  return [text("{"), ...joined(written), text("}")];
+}
+
+/** In the order of Jinja's `dictsort`. */
+function sortedByKey(members: readonly [key: string, value: string][]): [key: string, value: string][] {
+  const folded = (key: string) => Array.from(key.toLowerCase(), (character) => character.codePointAt(0)!);
+  const sorted = members.map((member) => ({ member, by: folded(member[0]) }));
+  sorted.sort(({ by: a }, { by: b }) => {
+    const at = a.findIndex((code, i) => code !== b[i]);
+    if (at < 0) return a.length - b.length;
+    return b[at] === undefined ? 1 : a[at]! - b[at];
+  });
+  return sorted.map(({ member }) => member);
+}
+
+/** The members of an object; of a repeated key the last one, as for JSON.parse. */
+function lastMembers(object: string): [key: string, value: string][] {
+  return [...new Map(membersOf(object).map((member) => [member.key, member.value]))];
+}
+
 function membersIn(json: string): [key: string, value: string][] {
   let value: unknown;
   try {
@@ -158,7 +249,7 @@ function membersIn(json: string): [key: string, value: string][] {
     // Refused below.
   }
   if (!isObject(value)) throw new NlacError("ERR_VALUE", "The arguments of a call must be a JSON object.");
-  return [...new Map(membersOf(json).map((member) => [member.key, member.value]))];
+  return lastMembers(json);
 }
 
 function untrusted(text: string): TextPiece {

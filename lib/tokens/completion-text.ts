@@ -1,26 +1,25 @@
 /**
- * The text of a completion. Where the chat template has reasoning in messages of its own (gpt-oss), it
- * is put between <think> tags, as other models write it, and the control tokens and headers around it
- * are left out.
+ * The text of a completion. Where reasoning stands between control tokens (Gemma 4) or in messages
+ * of its own (gpt-oss), it is put between <think> tags, as other models write it. Headers of messages
+ * are left out, except that of a call, from which the call is read.
  */
 
-import { thinkClose, thinkOpen } from "./reasoning.ts";
+import { channelCall } from "./channel-call.ts";
+import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import { ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
-/** What an id adds to the text: the id itself, or other text in its place. */
-type Part = { id: number } | { text: string };
+/** What an id adds to the text: ids, itself among them, or other text in its place. */
+export type Part = { id: number } | { text: string };
 
-const marks = new WeakMap<Tokenizer, readonly number[] | undefined>();
+const forms = new WeakMap<Tokenizer, ReasoningForm | undefined>();
 
-/** The ids that open the answer's message, in templates with such messages. */
-function answerMark(tokenizer: Tokenizer): readonly number[] | undefined {
-  if (!marks.has(tokenizer)) {
+function formOf(tokenizer: Tokenizer): ReasoningForm | undefined {
+  if (!forms.has(tokenizer)) {
     const template = tokenizer.chatTemplate === undefined ? undefined : templateOf(tokenizer);
-    const answer = template?.reasoning?.answer;
-    marks.set(tokenizer, answer === undefined ? undefined : tokenizer.encodeTemplate(answer));
+    forms.set(tokenizer, template?.reasoning);
   }
-  return marks.get(tokenizer);
+  return forms.get(tokenizer);
 }
 
 function templateOf(tokenizer: Tokenizer): ChatTemplate | undefined {
@@ -33,40 +32,129 @@ function templateOf(tokenizer: Tokenizer): ChatTemplate | undefined {
 
 /** Reads the ids of a completion one after another. */
 export class CompletionReader {
-  readonly #tokenizer: Tokenizer;
-  readonly #mark: readonly number[] | undefined;
-  /** The ids since the last message ended, while a header is read. */
-  #header: number[] | undefined;
-  #thinking = false;
-  #first = true;
+  readonly #reader: { read(id: number): readonly Part[]; end?(): readonly Part[] };
 
   constructor(tokenizer: Tokenizer) {
-    this.#tokenizer = tokenizer;
-    this.#mark = answerMark(tokenizer);
+    const form = formOf(tokenizer);
+    if (form?.messages !== undefined) this.#reader = new MessagesReader(tokenizer, form.messages);
+    else if (form?.tags !== undefined) this.#reader = new TagsReader(tokenizer, form.tags);
+    else this.#reader = { read: (id) => (isText(tokenizer, id) ? [{ id }] : []) };
   }
 
-  /** What another id adds; undefined: nothing. */
-  read(id: number): Part | undefined {
-    const { specialIds, callMarkIds } = this.#tokenizer;
-    const special = specialIds.has(id);
-    const mark = this.#mark;
-    if (mark === undefined) return special && !callMarkIds.has(id) ? undefined : { id };
-    // A completion that opens no message is all answer.
-    if (this.#first && special) this.#header = [];
-    this.#first = false;
+  /** What another id adds. */
+  read(id: number): readonly Part[] {
+    return this.#reader.read(id);
+  }
+
+  /** What the ids add that were held back, at the end. */
+  end(): readonly Part[] {
+    return this.#reader.end?.() ?? [];
+  }
+}
+
+function isText({ specialIds, callMarkIds }: Tokenizer, id: number): boolean {
+  return !specialIds.has(id) || callMarkIds.has(id);
+}
+
+/** Longest start of a message that is held back, in ids. */
+const maxHeld = 128;
+
+/** Reasoning and answer are messages (gpt-oss). A completion that opens none is all answer. */
+class MessagesReader {
+  readonly #tokenizer: Tokenizer;
+  readonly #opening: string;
+  readonly #answer: readonly number[];
+  /** The ids since the last message ended, while a header is read. */
+  #header: number[] | undefined = [];
+  /** Whether the header may still be the start of an answer without one. */
+  #maybeText = true;
+  #thinking = false;
+
+  constructor(tokenizer: Tokenizer, { opening, answer }: NonNullable<ReasoningForm["messages"]>) {
+    this.#tokenizer = tokenizer;
+    this.#opening = opening;
+    this.#answer = tokenizer.encodeTemplate(answer);
+  }
+
+  read(id: number): readonly Part[] {
+    const special = this.#tokenizer.specialIds.has(id);
     if (this.#header === undefined) {
-      if (!special) return { id };
+      if (!special) return [{ id }];
       this.#header = [id];
-      return undefined;
+      return [];
     }
     this.#header.push(id);
-    if (id !== mark.at(-1)) return undefined;
-    const answers = mark.every((one, i) => one === this.#header!.at(i - mark.length));
+    if (special) this.#maybeText = false;
+    if (this.#maybeText) return this.#isRecipient() ? [] : this.end();
+    if (id !== this.#answer.at(-1)) return [];
+    return this.#opened(this.#header);
+  }
+
+  end(): readonly Part[] {
+    if (!this.#maybeText || this.#header === undefined) return [];
+    const ids = this.#header;
+    this.#header = undefined;
+    this.#maybeText = false;
+    return ids.map((id) => ({ id }));
+  }
+
+  /** Whether the held ids may be the recipient of a call. */
+  #isRecipient(): boolean {
+    const text = this.#tokenizer.decode(this.#header!, { continues: true });
+    const start = " to=";
+    return this.#header!.length <= maxHeld && (start.startsWith(text) || /^ to=[^\s<]*$/.test(text));
+  }
+
+  #opened(header: readonly number[]): readonly Part[] {
+    const answers = this.#answer.every((id, i) => id === header.at(i - this.#answer.length));
+    const text = this.#tokenizer.decode(header, { continues: true });
+    const start = text.lastIndexOf(this.#opening);
+    const own = start < 0 ? text : text.slice(start + this.#opening.length);
+    const calls = !answers && channelCall(own) !== undefined;
     this.#header = undefined;
     const thought = this.#thinking;
-    this.#thinking = !answers;
-    if (answers) return thought ? { text: thinkClose } : undefined;
-    return { text: thought ? "\n" : thinkOpen };
+    this.#thinking = !answers && !calls;
+    if (this.#thinking) return [{ text: thought ? "\n" : thinkOpen }];
+    return [...(thought ? [{ text: thinkClose }] : []), ...(calls ? [{ text: own }] : [])];
+  }
+}
+
+/** Reasoning stands between control tokens, after a line with a name (Gemma 4). */
+class TagsReader {
+  readonly #tokenizer: Tokenizer;
+  readonly #open: number | undefined;
+  readonly #close: number | undefined;
+  /** The ids of the name's line, while it is read. */
+  #line: number[] | undefined;
+  #thinking = false;
+
+  constructor(tokenizer: Tokenizer, { mark, close }: NonNullable<ReasoningForm["tags"]>) {
+    this.#tokenizer = tokenizer;
+    this.#open = tokenizer.idOf(mark);
+    this.#close = tokenizer.idOf(close);
+  }
+
+  read(id: number): readonly Part[] {
+    if (id === this.#open) {
+      this.#line = [];
+      return [];
+    }
+    if (id === this.#close) {
+      const opens = this.#line !== undefined;
+      const closes = this.#thinking || opens;
+      this.#line = undefined;
+      this.#thinking = false;
+      return closes ? [{ text: `${opens ? thinkOpen : ""}${thinkClose}` }] : [];
+    }
+    if (!isText(this.#tokenizer, id)) return [];
+    if (this.#line === undefined) return [{ id }];
+    this.#line.push(id);
+    const text = this.#tokenizer.decode(this.#line, { continues: true });
+    const end = text.indexOf("\n");
+    if (end < 0 && this.#line.length <= maxHeld) return [];
+    this.#line = undefined;
+    this.#thinking = true;
+    return [{ text: thinkOpen + text.slice(end + 1) }];
   }
 }
 
@@ -78,15 +166,17 @@ export function completionText(tokenizer: Tokenizer, ids: readonly number[]): st
   const flush = () => {
     text += tokenizer.decode(run.splice(0), { continues: true });
   };
-  for (const id of ids) {
-    const part = reader.read(id);
-    if (part === undefined) continue;
-    if ("id" in part) run.push(part.id);
-    else {
-      flush();
-      text += part.text;
+  const add = (parts: readonly Part[]) => {
+    for (const part of parts) {
+      if ("id" in part) run.push(part.id);
+      else {
+        flush();
+        text += part.text;
+      }
     }
-  }
+  };
+  for (const id of ids) add(reader.read(id));
+  add(reader.end());
   flush();
   return text;
 }

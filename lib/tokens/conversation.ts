@@ -7,8 +7,11 @@
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import { keptOf, keptTextOf } from "./reasoning.ts";
-import type { CallText, ChatTemplate } from "./template.ts";
+import type { CallForm } from "./call-form.ts";
+import { calledNames } from "./called-names.ts";
+import { completionText } from "./completion-text.ts";
+import { type KeptTurn, keptOf, keptTextOf } from "./reasoning.ts";
+import type { CallText, ChatTemplate, WrittenCalls } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** A run of ids of one origin; `[start, end)` in tokens. */
@@ -45,8 +48,11 @@ export interface ConversationJson {
   version: 1;
   tokens: number[];
   segments: { source: Segment["source"]; start: number; end: number; logProbs?: string }[];
-  /** The end of each turn, and its role. */
-  turns: { end: number; role: Message["role"] }[];
+  /**
+   * The end of each turn, and its role. `calls`: see `ContinuationContext`; only for templates that
+   * render results together with their calls.
+   */
+  turns: { end: number; role: Message["role"]; calls?: readonly string[] }[];
   system: boolean;
   tools?: ToolSchema[];
 }
@@ -59,6 +65,8 @@ interface Context {
   tools: readonly ToolSchema[] | undefined;
   /** Ids of the start of a turn, by the previous role, and of its end. */
   remembered: Map<string, readonly number[]>;
+  /** See `#callForm`. */
+  callForm?: { form: CallForm | undefined };
 }
 
 type Turn = ConversationJson["turns"][number];
@@ -157,8 +165,12 @@ export class Conversation {
       while (end < messages.length && messages[end]!.role !== "assistant") end++;
       const run = messages.slice(i, end);
       const { template, tokenizer } = this.#context;
-      this.#push("environment", template.encodeContinuation(tokenizer, this.#here(), run));
-      this.#endTurn(run.at(-1)!.role);
+      const here = this.#here();
+      this.#push("environment", template.encodeContinuation(tokenizer, here, run));
+      const answersOnly = run.every(({ role }) => role === "tool");
+      const answered = run.length - (here.after === "tool" ? 0 : 1);
+      const calls = answersOnly ? here.calls : undefined;
+      this.#endTurn(run.at(-1)!.role, calls?.slice(Math.min(answered, calls.length - 1)));
       i = end;
     }
     return this;
@@ -180,6 +192,8 @@ export class Conversation {
    * reasoning yourself. Some of these templates keep it until the next question, even between tool
    * calls; here it is dropped at once, so that each state of an episode is a prefix of the next.
    *
+   * A turn of calls keeps its sampled ids too, and ends as the template ends such turns.
+   *
    * @throws NlacError ERR_SHAPE if the number of log probabilities is not that of the tokens
    */
   appendGeneration(sampled: SampledTurn, { reasoning = "template" }: AppendOptions = {}): this {
@@ -190,12 +204,9 @@ export class Conversation {
         `There are ${logProbs.length} log probabilities for ${tokens.length} tokens.`,
       );
     }
-    const { template, tokenizer } = this.#context;
-    const form = reasoning === "template" ? template.reasoning : undefined;
-    if (form === undefined) return this.#appendTurn(this.#opening(), sampled);
-    const { head, from, to } = keptOf(tokenizer, tokens, form);
-    const answer = { tokens: tokens.slice(from, to), logProbs: logProbs?.slice(from, to) };
-    return this.#appendTurn(this.#openingOfEarlier(), answer, head);
+    const { head, from, to, calls } = this.#kept(tokens, reasoning);
+    const kept = { tokens: tokens.slice(from, to), logProbs: logProbs?.slice(from, to) };
+    return this.#appendTurn(this.#openingOf(calls, reasoning), kept, calls, head);
   }
 
   /**
@@ -203,14 +214,21 @@ export class Conversation {
    *
    * @throws NlacError ERR_CONFIG if the template does not support calls in a form that is known
    */
-  writeCall(call: CallText): { text: string; tokens: number[] } {
+  writeCall(call: CallText): WrittenCalls {
     return this.writeCalls([call]);
   }
 
   /** Several calls of one turn; a thought stands with the first one. Throws as `writeCall`. */
-  writeCalls(calls: readonly CallText[]): { text: string; tokens: number[] } {
+  writeCalls(calls: readonly CallText[]): WrittenCalls {
     const { template, tokenizer } = this.#context;
     return template.writeCalls(tokenizer, this.#here(), calls);
+  }
+
+  /** The ids of an answer as the model writes it, with what its template has between messages. */
+  writeAnswer(text: string): number[] {
+    const { template, tokenizer } = this.#context;
+    const start = template.reasoning?.messages?.answer;
+    return [...(start === undefined ? [] : tokenizer.encodeTemplate(start)), ...tokenizer.encode(text)];
   }
 
   /**
@@ -218,9 +236,7 @@ export class Conversation {
    * reasoning.
    */
   withoutReasoning({ tokens }: SampledTurn): number[] {
-    const { template, tokenizer } = this.#context;
-    if (template.reasoning === undefined) return [...tokens];
-    const { head, from, to } = keptOf(tokenizer, tokens, template.reasoning);
+    const { head, from, to } = this.#kept(tokens);
     return [...head, ...tokens.slice(from, to)];
   }
 
@@ -231,10 +247,13 @@ export class Conversation {
 
   /** Appends a turn of calls in the format of `writeCalls`. Throws as `writeCall`. */
   appendCalls(calls: readonly CallText[]): this {
-    const kept = calls.map((call) =>
-      call.thought === undefined ? call : { ...call, thought: this.keptText(call.thought) },
+    const form = this.#callForm();
+    const kept = calls.map(({ thought = "", ...call }) =>
+      // A thought that is a message of its own is reasoning.
+      form?.beforeThought ? call : { ...call, thought: this.keptText(thought) },
     );
-    return this.#appendTurn(this.#openingOfText(), this.writeCalls(kept));
+    const names = form?.end === undefined ? undefined : calls.map(({ name }) => name);
+    return this.#appendTurn(this.#openingOf(names), this.writeCalls(kept), names);
   }
 
   /**
@@ -243,7 +262,7 @@ export class Conversation {
    */
   appendAssistantText(text: string): this {
     const tokens = this.#context.tokenizer.encode(this.keptText(text));
-    return this.#appendTurn(this.#openingOfText(), { tokens });
+    return this.#appendTurn(this.#openingOf(undefined), { tokens });
   }
 
   /**
@@ -323,7 +342,7 @@ export class Conversation {
         ...{ source, start: start - offset, end: end - offset },
         ...(logProbs === undefined ? {} : { logProbs: floatsToBase64(logProbs) }),
       })),
-      turns: this.#turns.slice(kept).map(({ end, role }) => ({ end: end - offset, role })),
+      turns: this.#turns.slice(kept).map((turn) => ({ ...turn, end: turn.end - offset })),
       system: this.#context.system,
     };
   }
@@ -338,7 +357,7 @@ export class Conversation {
       version: 1,
       tokens: [0],
       segments: [{ source: "environment", start: 0, end: 1 }],
-      turns: [{ end: 1, role: this.#turns.at(-1)!.role }],
+      turns: [{ ...this.#turns.at(-1)!, end: 1 }],
       system,
       ...(tools === undefined ? {} : { tools: [...tools] }),
     };
@@ -348,7 +367,7 @@ export class Conversation {
   extend({ tokens, segments, turns }: ConversationJson): this {
     const offset = this.#length - 1;
     for (const { source, start, end } of segments.slice(1)) this.#push(source, tokens.slice(start, end));
-    for (const { end, role } of turns.slice(1)) this.#turns.push({ end: offset + end, role });
+    for (const turn of turns.slice(1)) this.#turns.push({ ...turn, end: offset + turn.end });
     return this;
   }
 
@@ -412,40 +431,99 @@ export class Conversation {
 
   #here() {
     const { system, tools } = this.#context;
-    return { after: this.#turns.at(-1)!.role, system, tools };
+    const { role, calls } = this.#turns.at(-1)!;
+    return { after: role, system, tools, calls };
+  }
+
+  /** Where the next turn stands, for `#remember`. */
+  #place(): string {
+    const { after, calls } = this.#here();
+    return calls === undefined ? after : `${after} of calls`;
   }
 
   #opening(): readonly number[] {
     const { template, tokenizer } = this.#context;
     const here = this.#here();
-    return this.#remember(`after ${here.after}`, () =>
+    return this.#remember(`after ${this.#place()}`, () =>
       template.encodeContinuation(tokenizer, here, [], { addGenerationPrompt: true }),
     );
   }
 
-  /** For a turn that was not sampled. */
-  #openingOfText(): readonly number[] {
-    return this.#context.template.reasoning === undefined ? this.#opening() : this.#openingOfEarlier();
+  /** The start of a turn in the history. */
+  #openingOf(
+    calls: readonly string[] | undefined,
+    reasoning: AppendOptions["reasoning"] = "template",
+  ): readonly number[] {
+    const form = reasoning === "template" ? this.#context.template.reasoning : undefined;
+    // A call's message follows the generation prompt, with a header of its own.
+    const isMessage = calls !== undefined && form?.messages !== undefined;
+    return form === undefined || isMessage ? this.#opening() : this.#openingOfEarlier();
+  }
+
+  /** The form of the template's calls; undefined without tools, and if it is not known. */
+  #callForm(): CallForm | undefined {
+    const { template, tokenizer, system, tools = [] } = this.#context;
+    const find = () => {
+      if (tools.length === 0) return undefined;
+      try {
+        return template.callForm(tokenizer, { system, tools });
+      } catch (error) {
+        if (error instanceof NlacError && error.code === "ERR_CONFIG") return undefined;
+        throw error;
+      }
+    };
+    this.#context.callForm ??= { form: find() };
+    return this.#context.callForm.form;
+  }
+
+  /**
+   * The part of a sampled turn that stays in the history, and the names of its calls if the template
+   * ends such turns in its own way. Of a stop id that ends the other kind of turn, nothing stays.
+   */
+  #kept(
+    tokens: readonly number[],
+    reasoning: AppendOptions["reasoning"] = "template",
+  ): KeptTurn & { calls: readonly string[] | undefined } {
+    const { template, tokenizer } = this.#context;
+    const form = reasoning === "template" ? template.reasoning : undefined;
+    const kept =
+      form === undefined ? { head: [], from: 0, to: tokens.length } : keptOf(tokenizer, tokens, form);
+    const { from, to } = kept;
+    const callForm = this.#callForm();
+    if (callForm?.end === undefined) return { ...kept, calls: undefined };
+    const names = calledNames(completionText(tokenizer, tokens.slice(from, to)), callForm);
+    const calls = names.length === 0 ? undefined : names;
+    const last = to > from ? tokens[to - 1]! : undefined;
+    const ended = last !== undefined && tokenizer.eosTokenIds.includes(last);
+    const fits = (last === tokenizer.idOf(callForm.end)) === (calls !== undefined);
+    return { ...kept, to: ended && !fits ? to - 1 : to, calls };
   }
 
   #appendTurn(
     opening: readonly number[],
     { tokens, logProbs }: SampledTurn,
+    calls?: readonly string[],
     head: readonly number[] = [],
   ): this {
     this.#push("template", opening);
     this.#push("model", head);
     this.#push("model", tokens, logProbs);
-    this.#push("template", this.#closingAfter(tokens));
-    this.#endTurn("assistant");
+    this.#push("template", calls === undefined ? this.#closingAfter(tokens) : this.#endOfCalls(tokens));
+    this.#endTurn("assistant", calls);
     return this;
+  }
+
+  /** The end of a turn of calls, if it is missing after `tokens`. */
+  #endOfCalls(tokens: readonly number[]): readonly number[] {
+    const end = this.#context.tokenizer.idOf(this.#callForm()?.end ?? "");
+    return end === undefined || tokens.at(-1) === end ? [] : [end];
   }
 
   /** The start of a turn that others follow. */
   #openingOfEarlier(): readonly number[] {
     const { template, tokenizer } = this.#context;
     const here = this.#here();
-    return this.#remember(`earlier, after ${here.after}`, () => template.encodeOpening(tokenizer, here));
+    return this.#remember(`earlier, after ${this.#place()}`, () => template.encodeOpening(tokenizer, here));
   }
 
   /** The part of the turn's end that is missing after `tokens`. */
@@ -483,8 +561,8 @@ export class Conversation {
     this.#segments.push({ source, start, end, ...(logProbs === undefined ? {} : { logProbs }) });
   }
 
-  #endTurn(role: Message["role"]): void {
-    this.#turns.push({ end: this.#length, role });
+  #endTurn(role: Message["role"], calls?: readonly string[]): void {
+    this.#turns.push({ end: this.#length, role, ...(calls === undefined ? {} : { calls }) });
   }
 
   /**

@@ -37,6 +37,8 @@ interface Evaluated {
 interface BaseInterpreter {
   run(program: unknown): Evaluated;
   evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined;
+  evaluateBlock(statements: readonly TemplateNode[], environment: unknown): Evaluated;
+  applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated;
 }
 const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
 
@@ -49,10 +51,69 @@ export type MarkLiteral = (text: string) => string;
 /** Nodes whose value existed before; their length is not counted again. */
 const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression"]);
 
-/** How Python prints a boolean; the package prints it as JavaScript does. */
-function pythonBoolean(value: unknown): string {
-  return value === true ? "True" : "False";
+/** Statements: unlike an expression, they print nothing of their own if they have no value. */
+const statements: ReadonlySet<string> = new Set(["Set", "Macro", "Break", "Continue", "Comment"]);
+
+/** A value as Python's `str` prints it; the package prints most as JavaScript does. */
+function pythonText({ type, value }: Evaluated): string {
+  if (type === "StringValue") return value as string;
+  return type === "UndefinedValue" ? "" : pythonRepr({ type, value });
 }
+
+function pythonRepr({ type, value }: Evaluated): string {
+  switch (type) {
+    case "NullValue":
+    case "UndefinedValue":
+      return "None";
+    case "BooleanValue":
+      return value === true ? "True" : "False";
+    case "FloatValue":
+      return pythonFloat(value as number);
+    case "StringValue":
+      return pythonQuoted(value as string);
+    case "ArrayValue":
+    case "TupleValue": {
+      const items = (value as Evaluated[]).map(pythonRepr).join(", ");
+      if (type === "ArrayValue") return `[${items}]`;
+      return (value as Evaluated[]).length === 1 ? `(${items},)` : `(${items})`;
+    }
+    case "ObjectValue": {
+      const members = [...(value as Map<string, Evaluated>)];
+      return `{${members.map(([key, inner]) => `${pythonQuoted(key)}: ${pythonRepr(inner)}`).join(", ")}}`;
+    }
+    default:
+      return String(value);
+  }
+}
+
+function pythonFloat(value: number): string {
+  const [digits = "", exponent = "0"] = value.toExponential().split("e");
+  const power = Number(exponent);
+  if (power >= -4 && power < 16) return Number.isInteger(value) ? value.toFixed(1) : String(value);
+  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+}
+
+const pythonEscapes: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
+
+/** A string as Python's `repr` writes it. */
+function pythonQuoted(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const escaped = text.replace(/[\\'"]|(?! )[\p{C}\p{Z}]/gu, (character) => {
+    if (character === quote) return `\\${quote}`;
+    if (character === "'" || character === '"') return character;
+    // The marks of trusted text are such characters: they stay.
+    if (/[\p{Co}\p{Cn}]/u.test(character)) return character;
+    const code = character.codePointAt(0)!;
+    const hex = (length: number) => code.toString(16).padStart(length, "0");
+    const known = pythonEscapes[character];
+    if (known !== undefined) return known;
+    return code < 256 ? `\\x${hex(2)}` : code < 65536 ? `\\u${hex(4)}` : `\\U${hex(8)}`;
+  });
+  return quote + escaped + quote;
+}
+
+/** Filters of texts; Python applies them to the text of another value. */
+const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);
 
 type Ends = "both" | "left" | "right";
 
@@ -112,17 +173,35 @@ class BoundedInterpreter extends PlainInterpreter {
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
       result.value = this.#mark(result.value as string);
     }
-    if (result.type === "BooleanValue") result.toString = () => pythonBoolean(result.value);
-    if (node.type === "FilterExpression" && (result.value === "true" || result.value === "false")) {
-      const { operand, filter } = node as FilterNode;
-      const given = filter.value === "string" ? this.evaluate(operand, environment) : undefined;
-      if (given?.type === "BooleanValue") result.value = pythonBoolean(given.value);
-    }
+    if (result.type === "BooleanValue") result.toString = () => pythonText(result);
     const { value } = result;
     if ((typeof value === "string" || Array.isArray(value)) && !references.has(node.type)) {
       this.#spend(value.length);
     }
     return result;
+  }
+
+  /** As the package's, but prints values as Python does. */
+  override evaluateBlock(nodes: readonly TemplateNode[], environment: unknown): Evaluated {
+    let text = "";
+    for (const node of nodes) {
+      const result = this.evaluate(node, environment)!;
+      if (result.type !== "NullValue" || !statements.has(node.type)) text += pythonText(result);
+    }
+    return this.#textValue(text);
+  }
+
+  /** As the package's, but `string` gives Python's text, and filters of texts work on it. */
+  override applyFilter(
+    operand: Evaluated,
+    filter: FilterNode["filter"],
+    environment: unknown,
+  ): Evaluated {
+    if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
+      const text = this.#textValue(pythonText(operand));
+      return filter.value === "string" ? text : super.applyFilter(text, filter, environment);
+    }
+    return super.applyFilter(operand, filter, environment);
   }
 
   /**
@@ -136,9 +215,14 @@ class BoundedInterpreter extends PlainInterpreter {
     const given = asked.characters && this.evaluate(asked.characters, environment);
     if (text?.type !== "StringValue" || (given !== undefined && given.type !== "StringValue"))
       return undefined;
-    const TextValue = text.constructor as new (value: string) => Evaluated;
     const characters = (given?.value as string | undefined) ?? pythonSpaces;
-    return new TextValue(strip(text.value as string, characters, asked.ends));
+    return this.#textValue(strip(text.value as string, characters, asked.ends));
+  }
+
+  /** A text of the package, whose classes it does not export. */
+  #textValue(text: string): Evaluated {
+    const empty = super.evaluateBlock([], undefined);
+    return new (empty.constructor as new (value: string) => Evaluated)(text);
   }
 
   #spend(work: number): void {

@@ -12,6 +12,30 @@ export interface Turn {
   role: Message["role"];
   content: string;
   tool_calls?: readonly object[];
+  /** The call that a tool's message answers, and the name of its function. */
+  tool_call_id?: string;
+  name?: string;
+}
+
+/** A turn of calls, with ids that `answering` refers to. */
+export function callingTurn(calls: readonly { name: string; arguments: object }[]): Turn {
+  const tool_calls = calls.map((call, i) => ({ id: callId(i), type: "function", function: call }));
+  return { role: "assistant", content: "", tool_calls };
+}
+
+/** The turns, of which the tools' messages at the start answer the calls from `first` on. */
+export function answering(turns: readonly Turn[], calls: readonly string[], first: number): Turn[] {
+  const others = turns.findIndex(({ role }) => role !== "tool");
+  return turns.map((turn, i) => {
+    if (others >= 0 && i >= others) return turn;
+    const call = Math.min(first + i, calls.length - 1);
+    return { ...turn, tool_call_id: callId(call), name: calls[call]! };
+  });
+}
+
+/** Nine characters, as some templates require. */
+function callId(index: number): string {
+  return `call${String(index).padStart(5, "0")}`;
 }
 
 /** The role and content of each message. Throws ERR_VALUE if one is missing. */

@@ -1,9 +1,11 @@
 /**
  * The reasoning before an answer, and the part of a generation that remains after the chat template
- * has dropped it. Reasoning stands between <think> tags, or, as of gpt-oss, in messages of its own
- * before the one that has the answer. In the text of a completion it always stands between the tags.
+ * has dropped it. Reasoning stands between <think> tags; between control tokens (Gemma 4); or in
+ * messages of its own before the one that has the answer or a call (gpt-oss). In the text of a
+ * completion it always stands between the tags.
  */
 
+import { channelCall } from "./channel-call.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 export const thinkOpen = "<think>";
@@ -17,12 +19,19 @@ export interface ReasoningForm {
    * Whether the generation prompt contains the opening tag, so that the model does not generate it.
    */
   opened: boolean;
-  /**
-   * What the model writes before its answer if its reasoning stands in messages of its own (gpt-oss:
-   * `<|channel|>final<|message|>`); undefined: reasoning ends with the closing tag.
-   */
-  answer?: string;
+  /** Control tokens around the reasoning, instead of the <think> tags. */
+  tags?: typeof channelTags;
+  /** If reasoning stands in messages of its own: how they and the answer start. */
+  messages?: {
+    /** Starts a message; the generation prompt (gpt-oss: `<|start|>assistant`). */
+    opening: string;
+    /** What the model writes between it and its answer (gpt-oss: `<|channel|>final<|message|>`). */
+    answer: string;
+  };
 }
+
+/** Gemma 4's tags. A line with the channel's name follows the first one. */
+export const channelTags = { open: "<|channel>thought\n", mark: "<|channel>", close: "<channel|>" } as const;
 
 /** The part of a turn that stays in the history. */
 export interface KeptTurn {
@@ -39,23 +48,38 @@ export interface KeptTurn {
  * stays.
  */
 export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: ReasoningForm): KeptTurn {
-  if (form.answer !== undefined) return keptAnswer(tokenizer, tokens, form.answer);
+  if (form.messages !== undefined) return keptMessage(tokenizer, tokens, form.messages);
   return { ...keptAfterTag(tokenizer, tokens, form), to: tokens.length };
 }
 
+/** The start of a header whose recipient stands before the channel. */
+const headerStart = /^\s*to=/;
+
 /**
- * The ids after the last `mark`, or all ids of a turn that opens no message, without the stop id:
- * the template ends earlier turns in another way.
+ * The last message if it is an answer or a call: the ids of an answer, of a call with the header that
+ * was sampled. All ids of a turn that opens no message. An answer's stop id is left out, because the
+ * template may end earlier answers in another way.
  */
-function keptAnswer(tokenizer: Tokenizer, tokens: readonly number[], mark: string): KeptTurn {
+function keptMessage(
+  tokenizer: Tokenizer,
+  tokens: readonly number[],
+  { opening, answer }: NonNullable<ReasoningForm["messages"]>,
+): KeptTurn {
   const { specialIds, eosTokenIds } = tokenizer;
-  const ids = tokenizer.encodeTemplate(mark);
   const ended = tokens.length > 0 && eosTokenIds.includes(tokens.at(-1)!);
   const to = ended ? tokens.length - 1 : tokens.length;
-  const starts = (i: number) => i + ids.length <= to && ids.every((id, j) => id === tokens[i + j]);
-  const last = tokens.findLastIndex((_, i) => starts(i));
-  const opens = to > 0 && specialIds.has(tokens[0]!);
-  const from = last >= 0 ? last + ids.length : opens ? to : 0;
+  const after = (text: string) => {
+    const ids = tokenizer.encodeTemplate(text);
+    const starts = (i: number) => i + ids.length <= to && ids.every((id, j) => id === tokens[i + j]);
+    const last = tokens.findLastIndex((_, i) => starts(i));
+    return last < 0 ? -1 : last + ids.length;
+  };
+  const start = Math.max(0, after(opening));
+  const text = tokenizer.decode(tokens.slice(start, to));
+  if (channelCall(text) !== undefined) return { head: [], from: start, to: tokens.length };
+  const last = after(answer);
+  const opens = to > 0 && (specialIds.has(tokens[0]!) || headerStart.test(text));
+  const from = last >= 0 ? last : opens ? to : 0;
   // Another message may follow the answer.
   const next = tokens.findIndex((id, i) => i >= from && i < to && specialIds.has(id));
   return { head: [], from, to: next < 0 ? to : next };
@@ -66,10 +90,11 @@ function keptAfterTag(
   tokens: readonly number[],
   form: ReasoningForm,
 ): Omit<KeptTurn, "to"> {
-  const end = endOfReasoning(tokenizer, tokens);
+  const end = form.tags ? endOfTags(tokenizer, tokens, form.tags) : endOfReasoning(tokenizer, tokens);
   if (end === undefined) {
     const ended = tokens.length > 0 && tokenizer.eosTokenIds.includes(tokens.at(-1)!);
-    const reasoned = form.opened || tokenizer.decode(tokens.slice(0, 16)).trimStart().startsWith(thinkOpen);
+    const open = form.tags?.mark ?? thinkOpen;
+    const reasoned = form.opened || tokenizer.decode(tokens.slice(0, 16)).trimStart().startsWith(open);
     return { head: [], from: ended || !reasoned ? 0 : tokens.length };
   }
   let { rest, from } = end;
@@ -109,6 +134,16 @@ function endOfReasoning(
   const before = lastTrue(start, tokens.length, (i) => !contains(start, i));
   const text = tokenizer.decode(tokens.slice(start, before + 1), { continues: true });
   return { from: before + 1, rest: text.slice(text.lastIndexOf(thinkClose) + thinkClose.length) };
+}
+
+/** The same for tags that are control tokens. */
+function endOfTags(
+  tokenizer: Tokenizer,
+  tokens: readonly number[],
+  { close }: typeof channelTags,
+): { from: number; rest: string } | undefined {
+  const last = tokens.lastIndexOf(tokenizer.idOf(close) ?? -1);
+  return last < 0 ? undefined : { from: last + 1, rest: "" };
 }
 
 /** The largest i in [low, high) with `holds(i)`, for a monotonic predicate with holds(low) true. */

@@ -12,10 +12,19 @@ import { NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
-import { type CallForm, callFormOf, callPieces, mapForm, probeNumber } from "./call-form.ts";
+import { type CallForm, callFormOf, callPieces, mapForm, probeNumber, probeValue } from "./call-form.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
-import { checkMessages, forEachText, mapTexts, roles, sizeOf, type Turn } from "./messages.ts";
-import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
+import {
+  answering,
+  callingTurn,
+  checkMessages,
+  forEachText,
+  mapTexts,
+  roles,
+  sizeOf,
+  type Turn,
+} from "./messages.ts";
+import { channelTags, type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
 
@@ -40,6 +49,12 @@ export interface ContinuationContext {
   /** Whether the conversation has a system message. */
   system: boolean;
   tools?: readonly ToolSchema[] | undefined;
+  /**
+   * Names of the functions that the previous message called; or, if it is a tool's, of the function
+   * that it answers and of those that have not been answered. For templates that render results
+   * together with their calls.
+   */
+  calls?: readonly string[] | undefined;
 }
 
 /** A function call in an assistant's turn. */
@@ -49,6 +64,14 @@ export interface CallText {
   arguments: string;
   /** Text before the call. */
   thought?: string | undefined;
+}
+
+/** Calls in the template's format. */
+export interface WrittenCalls {
+  text: string;
+  tokens: number[];
+  /** The id that ends the turn in place of the usual one, if there is one. */
+  end?: number;
 }
 
 /** Marks of trusted text while a template runs, for one tokenizer. */
@@ -77,6 +100,22 @@ function encoded(
   return tokenizer.encodeAfter(marks.read(before), marks.read(text));
 }
 
+/**
+ * A form of which the thought is a message of its own (gpt-oss): the start of the call's message
+ * then belongs to the separator. Undefined if the text before the thought does not fit.
+ */
+function withOwnThought(form: CallForm, opening: string, before: string | undefined): CallForm | undefined {
+  const between = form.separator + form.before;
+  const at = opening === "" ? -1 : between.lastIndexOf(opening);
+  if (at < 0) return form;
+  if (before?.startsWith(opening) !== true) return undefined;
+  const start = at + opening.length;
+  return {
+    ...{ ...form, beforeThought: before.slice(opening.length) },
+    ...{ separator: between.slice(0, start), before: between.slice(start) },
+  };
+}
+
 /** How many ids end a turn, up to and including the first control token; 0 if there is none. */
 function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
   return ids.findIndex((id) => tokenizer.specialIds.has(id)) + 1;
@@ -99,7 +138,7 @@ export class ChatTemplate {
   readonly #variables: Readonly<Record<string, unknown>>;
   /** By tokenizer: what has to be marked, and the markings by alphabet. */
   readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
-  readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]>>>();
+  readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
   #readsTools: boolean | undefined;
 
@@ -168,9 +207,11 @@ export class ChatTemplate {
         const before = plain.slice(asked.length, plain.indexOf(mark));
         const answer = before.slice(opening.length);
         const inTags = answer.startsWith("<") && answer.endsWith(">") && !answer.includes(thinkClose);
-        if (opening === "" || !plain.startsWith(asked) || !before.startsWith(opening) || !inTags)
-          return undefined;
-        return { dropsLineBreaks: false, opened: false, answer };
+        if (opening !== "" && plain.startsWith(asked) && before.startsWith(opening) && inTags)
+          return { dropsLineBreaks: false, opened: false, messages: { opening, answer } };
+        const { open, close } = channelTags;
+        const dropped = after(`${open}Why not.\n${close}\n${mark}`) === plain;
+        return dropped ? { dropsLineBreaks: true, opened: false, tags: channelTags } : undefined;
       }
       return {
         dropsLineBreaks,
@@ -253,12 +294,14 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
-    const turns = checkMessages(messages);
-    const marking = this.#marking(tokenizer, turns, context.tools);
+    const { calls } = context;
+    const given = checkMessages(messages);
+    const turns = calls === undefined ? given : answering(given, calls, context.after === "tool" ? 1 : 0);
+    const marking = this.#marking(tokenizer, turns, context.tools, calls);
     const continued =
       this.#continuation(context, turns, options, marking, tokenizer) ??
       // A tool's message that would be joined to the previous one: render it separately.
-      (context.after === "tool" && turns[0]?.role === "tool"
+      (context.after === "tool" && calls === undefined && turns[0]?.role === "tool"
         ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking, tokenizer)
         : undefined);
     if (continued === undefined) {
@@ -280,7 +323,12 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */
   encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
-    const marking = this.#marking(tokenizer, [], context.tools);
+    const marking = this.#marking(tokenizer, [], context.tools, context.calls);
+    return encoded(tokenizer, marking, this.#opening(context, marking));
+  }
+
+  /** The text of `encodeOpening`. */
+  #opening(context: ContinuationContext, marking: Marking): Omit<Continued, "closed"> {
     const { messages, mark } = this.#probe(context, []);
     const said = `${mark}said`;
     const { tools } = context;
@@ -299,17 +347,15 @@ export class ChatTemplate {
         "The chat template does not continue a conversation by appending.",
       );
     }
-    return encoded(tokenizer, marking, {
-      before: text.slice(0, asked + before.length),
-      text: between.slice(before.length),
-    });
+    return { before: text.slice(0, asked + before.length), text: between.slice(before.length) };
   }
 
   /**
    * The ids by which the template ends an assistant's turn that others follow. Some templates end the
    * last turn with another control token.
    */
-  encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
+  encodeClosing(tokenizer: Tokenizer, { system, tools }: Omit<ContinuationContext, "after">): number[] {
+    const context = { system, tools };
     const marking = this.#marking(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
     const said = this.#render(messages, { tools: context.tools }, marking);
@@ -333,7 +379,7 @@ export class ChatTemplate {
     tokenizer: Tokenizer,
     context: Omit<ContinuationContext, "after">,
     calls: readonly CallText[],
-  ): { text: string; tokens: number[] } {
+  ): WrittenCalls {
     const { thought = "" } = calls[0]!;
     const texts = [thought, ...calls.flatMap((call) => [call.name, call.arguments])];
     checkMessages(texts.map((content) => ({ role: "assistant", content })));
@@ -341,9 +387,11 @@ export class ChatTemplate {
     if (calls.length > 1 && form.joint === undefined)
       throw new NlacError("ERR_CONFIG", "The model's chat template writes only one call in a turn.");
     const pieces = callPieces(form, calls, thought);
+    const [end] = form.end === undefined ? [] : tokenizer.encodeTemplate(form.end);
     return {
       text: pieces.map((piece) => piece.text).join(""),
       tokens: tokenizer.encodeTemplate(pieces, { continues: true }),
+      ...(end === undefined ? {} : { end }),
     };
   }
 
@@ -362,15 +410,24 @@ export class ChatTemplate {
     const key = `${context.system} ${JSON.stringify(context.tools)}`;
     let form = forms.get(key);
     if (form === undefined) {
-      form = this.#renderCallForm(tokenizer, context);
+      try {
+        form = this.#renderCallForm(tokenizer, context);
+      } catch (error) {
+        if (!(error instanceof NlacError) || error.cause instanceof TemplateLimitError) throw error;
+        form = error;
+      }
       if (forms.size >= maxCallForms) forms.clear();
       forms.set(key, form);
     }
+    if (form instanceof NlacError) throw form;
     return form;
   }
 
-  #renderCallForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
-    const { tools } = context;
+  #renderCallForm(
+    tokenizer: Tokenizer,
+    { system, tools }: Omit<ContinuationContext, "after">,
+  ): CallForm<TextPiece[]> {
+    const context = { system, tools };
     const marking = this.#marking(tokenizer, [], tools);
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
     const said = `${mark}said`;
@@ -379,53 +436,61 @@ export class ChatTemplate {
     const [key, second] = probes.keys;
     const end = this.#probe({ ...context, after: "assistant" }, []);
     const closing = this.#textAfter(end.mark, this.#render(end.messages, { tools }, marking));
-    /** The text of a turn of calls, after what is said before them. */
-    const written = (...calls: { name: string; keys: string[]; value?: number }[]) => {
-      const tool_calls = calls.map(({ name, keys, value }) => {
-        const given = Object.fromEntries(keys.map((key) => [key, value ?? key]));
-        return { id: "call00000", type: "function", function: { name, arguments: given } };
-      });
+    const asked = this.#render(messages, { tools }, marking);
+    const opening = this.#render(messages, { tools, addGenerationPrompt: true }, marking).slice(asked.length);
+    /** The text of a turn of calls after what is said before them, and the text before that. */
+    const rendered = (...calls: { name: string; given: Record<string, unknown> }[]) => {
+      const { tool_calls = [] } = callingTurn(calls.map(({ name, given }) => ({ name, arguments: given })));
       const render = (content: string) =>
         this.#render([...messages, { role: "assistant", content, tool_calls }], { tools }, marking);
-      // Llama's template omits text next to a call.
       const text = render(said);
       const at = text.lastIndexOf(said);
-      const turn =
-        at < 0
-          ? render("").slice(this.#render(messages, { tools, addGenerationPrompt: true }, marking).length)
-          : text.slice(at + said.length);
+      if (at >= 0 && text.indexOf(calls[0]!.name) > at)
+        return { turn: text.slice(at + said.length), before: text.slice(0, at) };
+      // Llama's template omits text next to a call, and Gemma 4's writes it after the call.
+      const alone = render("").slice(asked.length);
+      const start = alone.startsWith(opening)
+        ? opening
+        : this.#opening({ ...context, after: "user" }, marking).text;
+      return { turn: alone.slice(start.length), before: undefined };
+    };
+    const written = (...calls: { name: string; given: Record<string, unknown> }[]) => {
+      const { turn } = rendered(...calls);
       return turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn;
     };
+    const withValue = (value: unknown) => written({ name, given: { [key]: value } });
     let pair: string | undefined;
     try {
-      pair = written({ name, keys: [key] }, { name: other, keys: [key] });
+      pair = written({ name, given: { [key]: key } }, { name: other, given: { [key]: key } });
     } catch {
       // Some templates refuse more than one call.
     }
+    const { turn, before } = rendered({ name, given: { [key]: key } });
     const form = callFormOf(
       { names: [...probes.names], keys: [...probes.keys] },
       {
-        one: written({ name, keys: [key] }),
-        two: written({ name, keys: [key, second] }),
-        none: written({ name, keys: [] }),
-        number: written({ name, keys: [key], value: probeNumber }),
+        one: withValue(key),
+        two: written({ name, given: { [key]: key, [second]: second } }),
+        none: written({ name, given: {} }),
+        number: withValue(probeNumber),
+        words: [true, false, null].map(withValue),
+        nested: withValue(probeValue(probes.keys)),
         pair,
       },
     );
-    const before = this.#render(messages, { tools }, marking);
-    const opening = this.#render(messages, { tools, addGenerationPrompt: true }, marking).slice(
-      before.length,
-    );
-    // A call that is a message of its own, as gpt-oss has them, is no part of a turn.
-    const ownMessage = opening !== "" && form?.before.includes(opening);
-    if (form === undefined || ownMessage || !this.readsTools)
+    const parted = form && withOwnThought(form, opening, before?.slice(asked.length));
+    if (parted === undefined || !this.readsTools)
       throw new NlacError(
         "ERR_CONFIG",
         "The model's chat template does not support function calls, or writes them in an unknown form; " +
           'the action format "call" needs them. Use the action format "tool" in the environment.',
       );
-    const separator = form.separator === "" ? "\n" : form.separator;
-    return mapForm({ ...form, separator }, (text) => marking.marks.read(text));
+    const separator = parted.separator === "" ? "\n" : parted.separator;
+    const pieces = mapForm({ ...parted, separator }, (text) => marking.marks.read(text));
+    const last = pieces.after.at(-1);
+    const isControl = last?.trusted === true && tokenizer.specialIds.has(tokenizer.idOf(last.text) ?? -1);
+    if (turn.endsWith(closing) || !isControl) return pieces;
+    return { ...pieces, after: pieces.after.slice(0, -1), end: [last] };
   }
 
   /**
@@ -434,7 +499,7 @@ export class ChatTemplate {
    */
   #continuation(
     context: ContinuationContext,
-    messages: readonly Message[],
+    messages: readonly Turn[],
     options: RenderOptions,
     marking: Marking,
     tokenizer: Tokenizer,
@@ -461,20 +526,27 @@ export class ChatTemplate {
   }
 
   /** A short conversation that ends with a message of role `after` and content `mark`. */
-  #probe(context: ContinuationContext, messages: readonly Message[]): { messages: Message[]; mark: string } {
-    const taken = [this.source, JSON.stringify(this.#variables), JSON.stringify(context.tools) ?? ""];
+  #probe(context: ContinuationContext, messages: readonly Turn[]): { messages: Turn[]; mark: string } {
+    const { after, calls, tools } = context;
+    const taken = [this.source, JSON.stringify([this.#variables, tools, calls])];
     for (const { content } of messages) taken.push(content);
     let number = 0;
     while (taken.some((text) => text.includes(`marked${number}`))) number++;
     const mark = `marked${number}`;
 
-    const before: Message[] = context.system ? [{ role: "system", content: "Be brief." }] : [];
-    const question: Message = { role: "user", content: "Begin." };
-    const answer: Message = { role: "assistant", content: "Begun." };
-    if (context.after === "assistant") before.push(question);
-    if (context.after === "tool") before.push(question, answer);
-    if (context.after === "system") before.length = 0;
-    return { messages: [...before, { role: context.after, content: mark }], mark };
+    const before: Turn[] = context.system ? [{ role: "system", content: "Be brief." }] : [];
+    const question: Turn = { role: "user", content: "Begin." };
+    const answer: Turn = { role: "assistant", content: "Begun." };
+    if (calls !== undefined && (after === "assistant" || after === "tool")) {
+      const given = { value: after === "assistant" ? mark : "begun" };
+      const turn = callingTurn(calls.map((name) => ({ name, arguments: given })));
+      const result = answering([{ role: "tool", content: mark }], calls, 0);
+      return { messages: [...before, question, turn, ...(after === "tool" ? result : [])], mark };
+    }
+    if (after === "assistant") before.push(question);
+    if (after === "tool") before.push(question, answer);
+    if (after === "system") before.length = 0;
+    return { messages: [...before, { role: after, content: mark }], mark };
   }
 
   #textAfter(mark: string, text: string): string {
@@ -488,6 +560,7 @@ export class ChatTemplate {
     tokenizer: Tokenizer,
     messages: readonly Turn[],
     tools: readonly ToolSchema[] | undefined,
+    names: readonly string[] = [],
   ): Marking {
     let known = this.#markings.get(tokenizer);
     if (known === undefined) {
@@ -495,6 +568,7 @@ export class ChatTemplate {
       this.#markings.set(tokenizer, known);
     }
     const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
+    texts.push(...names);
     try {
       forEachText(tools, (text) => texts.push(text));
     } catch (error) {

@@ -29,9 +29,9 @@ export class TextStream {
   /** The text that can be sent after another token; may be empty. */
   add(token: number): string {
     if (this.#ended || this.#tokenizer.eosTokenIds.includes(token)) return "";
-    const part = this.#reader.read(token);
-    if (part === undefined) return "";
-    this.#held += "id" in part ? this.#decoder.add(part.id) : part.text;
+    const parts = this.#reader.read(token);
+    if (parts.length === 0) return "";
+    for (const part of parts) this.#held += "id" in part ? this.#decoder.add(part.id) : part.text;
     if (this.#stop.some((stop) => this.#held.includes(stop))) {
       this.#ended = true; // the rest is sent at the end, correctly cut
       return "";

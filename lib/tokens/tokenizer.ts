@@ -184,7 +184,8 @@ export class Tokenizer {
     const eos = named.eos_token === undefined ? undefined : this.idOf(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
-    this.eosTokenIds = [...new Set(eosTokenIds)];
+    const callEndIds = special.filter(({ content }) => callEnds.includes(content)).map(({ id }) => id);
+    this.eosTokenIds = [...new Set([...eosTokenIds, ...callEndIds])];
   }
 
   /**
@@ -444,10 +445,20 @@ const encodingMs = 1000;
 const encodingMsPerCharacter = 0.02;
 
 /**
- * Control tokens of the chat templates of Mistral and Llama 3 without which a call could not be
- * told from text. In other vocabularies such marks (`<tool_call>`) are no control tokens.
+ * Control tokens of the chat templates of Mistral, Llama 3, Gemma 4 and gpt-oss without which a call
+ * could not be told from text. In other vocabularies such marks (`<tool_call>`) are no control
+ * tokens.
  */
-const callMarks: ReadonlySet<string> = new Set(["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>"]);
+const callMarks: ReadonlySet<string> = new Set([
+  ...["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'],
+  ...["<|channel|>", "<|constrain|>", "<|message|>"],
+]);
+
+/**
+ * Control tokens that end a turn of calls (gpt-oss, Gemma 4); some files do not list them among the
+ * ids that end a turn. A model that does not stop there writes the function's result itself.
+ */
+const callEnds = ["<|call|>", "<|tool_response>"];
 
 const utf8 = new TextEncoder();
 

@@ -11,7 +11,7 @@ import type { Environment, Observation, ToolSchema } from "../contract/environme
 import { type EpisodeRecord, fromRecord, isRestOf, trainableRecords } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { type ActionFormat, actionTokens, policyConversation } from "../prompts/policy.ts";
+import { type ActionFormat, policyConversation, turnTokens } from "../prompts/policy.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 
 /**
@@ -135,11 +135,10 @@ function tokenizedAgain(
   const written = turns.map(({ state: _, sampled: __, ...turn }) => {
     const state = conversation.fork();
     const { action, text } = turn;
-    const body =
+    const tokens =
       actionFormat === "call" && action?.tool !== undefined
-        ? actionTokens(model, conversation, action, actionFormat)
-        : model.encode(text);
-    const tokens = [...body, model.endOfTurn];
+        ? turnTokens(model, conversation, action, actionFormat)
+        : [...conversation.writeAnswer(text), model.endOfTurn];
     conversation.appendGeneration({ tokens }).append(...turn.observation);
     return { ...turn, state, tokens, logProbs: new Float32Array(tokens.length).fill(Number.NaN) };
   });

@@ -16,7 +16,7 @@ import {
   terminalTargetRequest,
 } from "../prompts/backup.ts";
 import { criticRequest } from "../prompts/critic.ts";
-import { actionTokens, policyConversation } from "../prompts/policy.ts";
+import { policyConversation, turnTokens } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { type Role, user } from "../roles/role-writer.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -141,11 +141,10 @@ export function demonstratedTexts(
     conversation: Conversation,
     written: string | Action,
   ): Conversation => {
-    const tokens =
+    const response =
       typeof written === "string"
-        ? model.encode(written)
-        : actionTokens(model, conversation, written, format);
-    const response = [...tokens, model.endOfTurn];
+        ? [...conversation.writeAnswer(written), model.endOfTurn]
+        : turnTokens(model, conversation, written, format);
     texts.push({ role, prompt: conversation.prompt(), response });
     return conversation.appendGeneration({ tokens: response });
   };
@@ -153,8 +152,8 @@ export function demonstratedTexts(
   let received = 0; // before the turn
   for (const { action, judged, observation } of demonstration.turns) {
     for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
-      const tokens = actionTokens(model, conversation, judgedAction, format);
-      const acted = conversation.fork().appendGeneration({ tokens: [...tokens, model.endOfTurn] });
+      const tokens = turnTokens(model, conversation, judgedAction, format);
+      const acted = conversation.fork().appendGeneration({ tokens });
       const asked = acted.fork().append(user(criticRequest(false)));
       const critique = critiqueText(future, advice);
       if (foreseeable ?? true) teach("critique", asked.fork(), critique);

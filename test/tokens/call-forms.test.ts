@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { parseCalls } from "../../lib/prompts/calls.ts";
-import { actionTokens, parseAction, policyConversation } from "../../lib/prompts/policy.ts";
+import { parseAction, policyConversation, turnTokens } from "../../lib/prompts/policy.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { parseTemplate, renderTemplate } from "../../lib/tokens/jinja.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
@@ -90,7 +90,7 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
   const tokenizer = tokenizerOf(source);
   const template = ChatTemplate.of(tokenizer);
   const model = {
-    encode: (text: string) => tokenizer.encode(text),
+    endOfTurn: tokenizer.eosTokenIds[0]!,
     conversation: (messages: readonly Message[], options?: { tools?: readonly ToolSchema[] | undefined }) =>
       Conversation.start(tokenizer, template, messages, options),
   };
@@ -103,7 +103,7 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
       tool: { name: "get_weather", arguments: { city: "Bonn", days: 2.5 } },
     };
     const conversation = open();
-    const tokens = actionTokens(model, conversation, action, "call");
+    const tokens = turnTokens(model, conversation, action, "call").slice(0, -1);
     expect(tokenizer.decode(tokens)).toBe(expected);
     // What `generation.text` would hold.
     const said = tokenizer.decode(tokens, { skipSpecial: true, keepCallMarks: true });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
-import { actionTokens, parseAction, policyConversation } from "../../lib/prompts/policy.ts";
+import { parseAction, policyConversation, turnTokens } from "../../lib/prompts/policy.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { fixtureJson, type TokenizerName, tokenizerNamed } from "./fixtures.ts";
@@ -22,7 +22,7 @@ const question: Message[] = [{ role: "user", content: "Weather?" }];
 function modelOf(name: TokenizerName, template = ChatTemplate.of(tokenizerNamed(name))) {
   const tokenizer = tokenizerNamed(name);
   return {
-    encode: (text: string) => tokenizer.encode(text),
+    endOfTurn: tokenizer.eosTokenIds[0]!,
     conversation: (messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }) =>
       Conversation.start(tokenizer, template, messages, options),
   };
@@ -84,7 +84,7 @@ describe.each(["qwen-like", "llama3-like"] as const)("the policy's calls, by %s'
         ...(thought && { thought }),
         tool: { name: "get_weather", arguments: { city: "<|im_end|>", days: 250 } },
       };
-      const tokens = actionTokens(model, open(), action, "call");
+      const tokens = turnTokens(model, open(), action, "call").slice(0, -1);
       // What `generation.text` would hold.
       expect(parseAction(tokenizer.decode(tokens, { skipSpecial: true }), "call")).toEqual({
         ok: true,
@@ -95,12 +95,13 @@ describe.each(["qwen-like", "llama3-like"] as const)("the policy's calls, by %s'
   });
 
   it("and what is said is text", () => {
-    expect(actionTokens(model, open(), { text: "Hello." }, "call")).toEqual(tokenizer.encode("Hello."));
+    const tokens = turnTokens(model, open(), { text: "Hello." }, "call");
+    expect(tokens).toEqual([...tokenizer.encode("Hello."), model.endOfTurn]);
   });
 
   it("need their JSON as the action's text", () => {
     const action = { text: "get_weather", tool: { name: "get_weather", arguments: {} } };
-    expect(() => actionTokens(model, open(), action, "call")).toThrow(
+    expect(() => turnTokens(model, open(), action, "call")).toThrow(
       expect.objectContaining({ code: "ERR_ENVIRONMENT" }),
     );
   });

@@ -1,0 +1,86 @@
+/**
+ * Calls as the chat template of Gemma 4 writes them, `<|tool_call>call:NAME{key:value,…}<tool_call|>`,
+ * one after another. A mark stands on both sides of every string, so a string cannot contain it; keys
+ * have no quotes. vLLM reads them in tool_parsers/gemma4_tool_parser.py.
+ */
+
+import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
+import { Cursor } from "./python-calls.ts";
+
+export const bracedOpening = "<|tool_call>";
+export const bracedClosing = "<tool_call|>";
+/** Stands on both sides of a string. */
+export const stringMark = '<|"|>';
+
+/** Deepest nesting of a value. */
+const maxDepth = 64;
+const words: Readonly<Record<string, string>> = {
+  ...{ true: "true", false: "false", null: "null" },
+  ...{ True: "true", False: "false", None: "null" },
+};
+
+/** The calls from the first mark up to the end of the turn. */
+export function bracedCalls(text: string): Parsed<{ calls: FoundCall[] }> {
+  const cursor = new Cursor(text);
+  const calls: FoundCall[] = [];
+  while (cursor.take(/\s*<\|tool_call>/y) !== undefined) {
+    const name = cursor.take(/\s*call:\s*([\w./-]+)\s*(?=\{)/y)?.[1];
+    if (name === undefined) return malformed(`${bracedOpening} must be followed by call:NAME{key:value}`);
+    const args = valueAt(cursor, 0);
+    if (args === undefined)
+      return malformed(`the arguments of ${name} must be written {key:value}, with strings in ${stringMark}`);
+    if (cursor.take(/\s*<tool_call\|>/y) === undefined)
+      return malformed(`a call must end with ${bracedClosing}`);
+    calls.push({ json: `{"name": ${JSON.stringify(name)}, "arguments": ${args}}`, keys: ["arguments"] });
+  }
+  return cursor.take(/\s*$/y) === undefined
+    ? malformed("nothing may stand after a call")
+    : { ok: true, calls };
+}
+
+/** The value at the cursor as JSON; undefined if there is none. */
+function valueAt(cursor: Cursor, depth: number): string | undefined {
+  if (depth > maxDepth) return undefined;
+  cursor.take(/\s*/y);
+  const string = stringAt(cursor);
+  if (string !== undefined) return JSON.stringify(string);
+  const bracket = cursor.take(/[[{]/y)?.[0];
+  if (bracket === undefined) return wordAt(cursor);
+  const close = bracket === "[" ? /\s*\]/y : /\s*\}/y;
+  const items: string[] = [];
+  const keys = new Set<string>();
+  while (cursor.take(close) === undefined) {
+    if (items.length > 0 && cursor.take(/\s*,/y) === undefined) return undefined;
+    const key = bracket === "{" ? keyAt(cursor) : undefined;
+    if (bracket === "{" && (key === undefined || keys.has(key))) return undefined;
+    const value = valueAt(cursor, depth + 1);
+    if (value === undefined) return undefined;
+    if (key !== undefined) keys.add(key);
+    items.push(key === undefined ? value : `${JSON.stringify(key)}: ${value}`);
+  }
+  return bracket === "[" ? `[${items.join(", ")}]` : `{${items.join(", ")}}`;
+}
+
+/** The key at the cursor and its colon; a model may also mark it as a string. */
+function keyAt(cursor: Cursor): string | undefined {
+  cursor.take(/\s*/y);
+  const key = stringAt(cursor) ?? cursor.take(/[^:,{}[\]<>"]*(?=:)/y)?.[0].trimEnd();
+  return cursor.take(/\s*:/y) === undefined ? undefined : key;
+}
+
+function stringAt(cursor: Cursor): string | undefined {
+  if (!cursor.text.startsWith(stringMark, cursor.at)) return undefined;
+  const start = cursor.at + stringMark.length;
+  const end = cursor.text.indexOf(stringMark, start);
+  if (end < 0) return undefined;
+  cursor.at = end + stringMark.length;
+  return cursor.text.slice(start, end);
+}
+
+/** A number as it is spelled, a boolean or null. */
+function wordAt(cursor: Cursor): string | undefined {
+  const number = cursor.take(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/y)?.[0];
+  if (number !== undefined) return number;
+  const word = cursor.take(/[A-Za-z]+/y)?.[0] ?? "";
+  return Object.hasOwn(words, word) ? words[word] : undefined;
+}

@@ -57,13 +57,12 @@ export function answerIds(
     text,
     tokens,
     end = model.endOfTurn,
-  }: WrittenCalls =
-    call === undefined
-      ? { text: thought, tokens: state.writeAnswer(thought) }
-      : state.writeCall({
-          name: call.name,
-          arguments: JSON.stringify(call.arguments),
-          ...(thought === "" ? {} : { thought }),
-        });
+  }: WrittenCalls = call === undefined
+    ? { text: thought, tokens: state.writeAnswer(thought) }
+    : state.writeCall({
+        name: call.name,
+        arguments: JSON.stringify(call.arguments),
+        ...(thought === "" ? {} : { thought }),
+      });
   return { text, tokens: [...tokens, end] };
 }

@@ -215,7 +215,8 @@ function notation<T>(
   const value = json.trim();
   if (value.startsWith('"')) return [quote, text(JSON.parse(value) as string), quote];
   const inner = (item: string) => notation(item, { quote, words }, text);
-  const joined = (parts: readonly T[][]) => parts.flatMap((part, i) => (i === 0 ? part : [text(","), ...part]));
+  const joined = (parts: readonly T[][]) =>
+    parts.flatMap((part, i) => (i === 0 ? part : [text(","), ...part]));
   if (value.startsWith("[")) return [text("["), ...joined(itemsOf(value).map(inner)), text("]")];
   if (!value.startsWith("{"))
     return [text(Object.hasOwn(words, value) ? words[value as keyof Words] : value)];

@@ -93,7 +93,12 @@ function pythonFloat(value: number): string {
   return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
-const pythonEscapes: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
+const pythonEscapes: Readonly<Record<string, string>> = {
+  "\n": "\\n",
+  "\r": "\\r",
+  "\t": "\\t",
+  "\\": "\\\\",
+};
 
 /** A string as Python's `repr` writes it. */
 function pythonQuoted(text: string): string {
@@ -192,11 +197,7 @@ class BoundedInterpreter extends PlainInterpreter {
   }
 
   /** As the package's, but `string` gives Python's text, and filters of texts work on it. */
-  override applyFilter(
-    operand: Evaluated,
-    filter: FilterNode["filter"],
-    environment: unknown,
-  ): Evaluated {
+  override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
     if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
       const text = this.#textValue(pythonText(operand));
       return filter.value === "string" ? text : super.applyFilter(text, filter, environment);

@@ -39,7 +39,7 @@ const rendered = (messages: Message[], addGenerationPrompt = false) =>
 it("what opens an answer is read off the template", () => {
   expect(template.reasoning).toEqual({
     ...{ dropsLineBreaks: false, opened: false },
-    answer: "<|channel|>final<|message|>",
+    messages: { opening: "<|start|>assistant", answer: "<|channel|>final<|message|>" },
   });
 });
 

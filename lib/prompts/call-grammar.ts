@@ -4,9 +4,10 @@ import { NlacError } from "../base/errors.ts";
 import { isObject } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { alone, type Grammar, grammarText } from "../model/grammar.ts";
-import type { CallForm, EachArgument } from "../tokens/call-form.ts";
+import { type CallForm, type EachArgument, sortedByKey } from "../tokens/call-form.ts";
 import { parameterType, resolved } from "./call-arguments.ts";
 import { functionTags } from "./call-markup.ts";
+import { markedValue } from "./marked-grammar.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
 type WrittenForm = Pick<CallForm, "before" | "between" | "after" | "each">;
@@ -37,7 +38,10 @@ export function callGrammar(tools: readonly ToolSchema[], form: WrittenForm = js
   return { sequence: [{ literal: form.before }, { anyOf: calls }, { literal: form.after }] };
 }
 
-/** Arguments one by one, in the schema's order; after separators the required ones come first. */
+/**
+ * Arguments one by one, in the schema's order; between separators the required ones come first, or
+ * all are sorted if the form is.
+ */
 function eachArgument({ name, parameters: root }: ToolSchema, form: EachArgument): Grammar {
   const { properties = {}, required = [], minProperties, maxProperties } = resolved(root, root);
   const wrong = (what: string) => new NlacError("ERR_VALUE", `the tool ${JSON.stringify(name)} ${what}.`);
@@ -46,27 +50,36 @@ function eachArgument({ name, parameters: root }: ToolSchema, form: EachArgument
       "must list its arguments, without limits of their number, because they are written one by one",
     );
   const needed = new Set(Array.isArray(required) ? (required as unknown[]) : []);
-  const all = Object.entries(properties).map(([key, schema]) => ({
-    isNeeded: needed.has(key),
-    grammar: {
-      sequence: [
-        { literal: `${form.beforeKey}${key}${form.beforeValue}` },
-        form.bare
-          ? bareValue(schema, root, (what) => wrong(`has a parameter ${JSON.stringify(key)} ${what}`))
-          : json(schema, root, name),
-        { literal: form.afterValue },
-      ],
-    } satisfies Grammar,
-  }));
-  const first = all.filter(({ isNeeded }) => isNeeded).map(({ grammar }) => grammar);
-  const later = all.filter(({ isNeeded }) => !isNeeded).map(({ grammar }) => grammar);
+  const members = Object.entries(properties);
+  const all = (form.quote === undefined ? members : sortedByKey(members)).map(([key, schema]) => {
+    const wrongHere = (what: string) => wrong(`has a parameter ${JSON.stringify(key)} ${what}`);
+    const value = form.bare ? bareValue(schema, root, form, wrongHere) : json(schema, root, name);
+    const marked =
+      form.quote === undefined
+        ? value
+        : markedValue(schema, root, { quote: form.quote, words: form.words }, wrongHere);
+    const sequence = [
+      { literal: `${form.beforeKey}${key}${form.beforeValue}` },
+      ...[marked, { literal: form.afterValue }],
+    ];
+    return { isNeeded: needed.has(key), grammar: { sequence } satisfies Grammar };
+  });
   if (form.separator === "")
     return inOrder(all.map(({ isNeeded, grammar }) => (isNeeded ? grammar : optional(grammar))));
   const separated = (grammar: Grammar): Grammar => ({ sequence: [{ literal: form.separator }, grammar] });
-  const rest = (from: number) => later.slice(from).map((grammar) => optional(separated(grammar)));
-  const [one, ...others] = first;
-  if (one !== undefined) return inOrder([one, ...others.map(separated), ...rest(0)]);
-  return { anyOf: [nothing, ...later.map((grammar, i) => inOrder([grammar, ...rest(i + 1)]))] };
+  const ordered =
+    form.quote === undefined
+      ? [...all.filter(({ isNeeded }) => isNeeded), ...all.filter(({ isNeeded }) => !isNeeded)]
+      : all;
+  const after = (from: number) =>
+    ordered
+      .slice(from)
+      .map(({ isNeeded, grammar }) => (isNeeded ? separated(grammar) : optional(separated(grammar))));
+  // The first argument that is written; at the latest the first that is required.
+  const first = ordered.findIndex(({ isNeeded }) => isNeeded);
+  const starts = ordered.slice(0, first < 0 ? ordered.length : first + 1);
+  const written = starts.map(({ grammar }, i) => inOrder([grammar, ...after(i + 1)]));
+  return { anyOf: first < 0 ? [nothing, ...written] : written };
 }
 
 function optional(grammar: Grammar): Grammar {
@@ -89,10 +102,22 @@ function json(schema: unknown, root: Schema, title: string): Grammar {
 }
 
 /** A value of which strings are plain text that contains none of the form's tags. */
-function bareValue(schema: unknown, root: Schema, wrong: (what: string) => NlacError): Grammar {
+function bareValue(
+  schema: unknown,
+  root: Schema,
+  { words }: Pick<EachArgument, "words">,
+  wrong: (what: string) => NlacError,
+): Grammar {
   const { text, others } = parameterType(schema, root);
-  if (!text) return json(schema, root, "a parameter");
   const found = resolved(schema, root);
+  const isWord = [...others].every((kind) => kind === "null" || kind === "boolean");
+  if (!text && isWord && isPlain(found) && found.anyOf === undefined && found.oneOf === undefined) {
+    const spelled = others.has("boolean") ? [words.true, words.false] : [];
+    return {
+      anyOf: [...spelled, ...(others.has("null") ? [words.null] : [])].map((literal) => ({ literal })),
+    };
+  }
+  if (!text) return json(schema, root, "a parameter");
   const { enum: values, const: only, pattern, format, minLength, maxLength } = found;
   const listed = Array.isArray(values) ? (values as unknown[]) : only === undefined ? undefined : [only];
   if (listed !== undefined) {
@@ -103,14 +128,13 @@ function bareValue(schema: unknown, root: Schema, wrong: (what: string) => NlacE
   }
   const isLimited = [pattern, format, minLength, maxLength].some((limit) => limit !== undefined);
   // Text may look like another type, so it is free only if every such value is allowed.
-  const isFree = [...others].every((kind) => kind === "null" || kind === "boolean");
   const alternatives = ["anyOf", "oneOf", "allOf"].flatMap((keyword) => (found[keyword] as unknown[]) ?? []);
-  if (others.size > 0 && (isLimited || !isFree || alternatives.some((one) => !isPlain(one))))
+  if (others.size > 0 && (isLimited || !isWord || alternatives.some((one) => !isPlain(one))))
     throw wrong("that may be text with limits or of another type, which cannot be enforced in tags");
   const [alternative] = alternatives;
   if (others.size === 0 && alternatives.length > 0)
-    if (alternatives.length === 1) return bareValue(alternative, root, wrong);
-    else return { anyOf: alternatives.map((one) => bareValue(one, root, wrong)) };
+    if (alternatives.length === 1) return bareValue(alternative, root, { words }, wrong);
+    else return { anyOf: alternatives.map((one) => bareValue(one, root, { words }, wrong)) };
   if (format !== undefined && pattern === undefined)
     throw wrong(
       `with the format ${JSON.stringify(format)}, which cannot be enforced in tags; use a "pattern"`,

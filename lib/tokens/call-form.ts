@@ -207,7 +207,7 @@ function valuePieces(each: EachArgument<TextPiece[]>, value: string): TextPiece[
 const maxDepth = 64;
 
 /** Valid JSON in the notation of Gemma 4's calls, with the spelling of its numbers. */
-function notation<T>(
+export function notation<T>(
   json: string,
   { quote, words }: { quote: T; words: Words },
   text: (written: string) => T,
@@ -226,7 +226,7 @@ function notation<T>(
 }
 
 /** In the order of Jinja's `dictsort`. */
-function sortedByKey(members: readonly [key: string, value: string][]): [key: string, value: string][] {
+export function sortedByKey<T>(members: readonly [key: string, value: T][]): [key: string, value: T][] {
   const folded = (key: string) => Array.from(key.toLowerCase(), (character) => character.codePointAt(0)!);
   const sorted = members.map((member) => ({ member, by: folded(member[0]) }));
   sorted.sort(({ by: a }, { by: b }) => {

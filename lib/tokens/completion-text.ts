@@ -91,31 +91,37 @@ class MessagesReader {
   }
 
   end(): readonly Part[] {
-    if (!this.#maybeText || this.#header === undefined) return [];
-    const ids = this.#header;
+    const ids = this.#header ?? [];
+    // Under a grammar, a header may be spelled without its control tokens.
+    const parts = this.#maybeText ? ids.map((id) => ({ id })) : this.#callIn(ids);
     this.#header = undefined;
     this.#maybeText = false;
-    return ids.map((id) => ({ id }));
+    return parts;
+  }
+
+  /** The text of a call's message; nothing of other messages. */
+  #callIn(ids: readonly number[]): readonly Part[] {
+    const text = this.#tokenizer.decode(ids, { continues: true });
+    const start = text.lastIndexOf(this.#opening);
+    const own = start < 0 ? text : text.slice(start + this.#opening.length);
+    return channelCall(own) === undefined ? [] : [{ text: own }];
   }
 
   /** Whether the held ids may be the recipient of a call. */
   #isRecipient(): boolean {
     const text = this.#tokenizer.decode(this.#header!, { continues: true });
     const start = " to=";
-    return this.#header!.length <= maxHeld && (start.startsWith(text) || /^ to=[^\s<]*$/.test(text));
+    return this.#header!.length <= maxHeld && (start.startsWith(text) || /^ to=[^\n]*$/.test(text));
   }
 
   #opened(header: readonly number[]): readonly Part[] {
     const answers = this.#answer.every((id, i) => id === header.at(i - this.#answer.length));
-    const text = this.#tokenizer.decode(header, { continues: true });
-    const start = text.lastIndexOf(this.#opening);
-    const own = start < 0 ? text : text.slice(start + this.#opening.length);
-    const calls = !answers && channelCall(own) !== undefined;
+    const call = answers ? [] : this.#callIn(header);
     this.#header = undefined;
     const thought = this.#thinking;
-    this.#thinking = !answers && !calls;
+    this.#thinking = !answers && call.length === 0;
     if (this.#thinking) return [{ text: thought ? "\n" : thinkOpen }];
-    return [...(thought ? [{ text: thinkClose }] : []), ...(calls ? [{ text: own }] : [])];
+    return [...(thought ? [{ text: thinkClose }] : []), ...call];
   }
 }
 

@@ -21,6 +21,7 @@ import type {
   TokenKlOptions,
   WeightSet,
 } from "../../lib/model/language-model.ts";
+import { completionText } from "../../lib/tokens/completion-text.ts";
 import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";
@@ -63,6 +64,14 @@ export function byteTokenizerParts(): TokenizerParts {
   };
 }
 
+/** The parts with more control tokens, from id 258 on. */
+export function withControlTokens(parts: TokenizerParts, contents: readonly string[]): TokenizerParts {
+  const json = parts.json as unknown as { added_tokens: Record<string, unknown>[] };
+  const [special] = json.added_tokens;
+  const added = contents.map((content, i) => ({ ...special, id: 258 + i, content }));
+  return { ...parts, json: { ...json, added_tokens: [...json.added_tokens, ...added] } as never };
+}
+
 export const endOfTurn = 257;
 
 export interface ScriptedCall {
@@ -95,13 +104,21 @@ export class ScriptedModel implements LanguageModel {
   /** Whether the next step is skipped. */
   skip: () => boolean = () => false;
 
-  /** @param chatTemplate default: ChatML, which keeps reasoning in the history */
+  readonly #control: boolean;
+
+  /**
+   * @param chatTemplate default: ChatML, which keeps reasoning in the history
+   * @param control further control tokens; replies may then contain them
+   */
   constructor(
     reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string,
     chatTemplate: string = byteTokenizerParts().chatTemplate!,
+    control: readonly string[] = [],
   ) {
     this.reply = reply;
-    this.tokenizer = new Tokenizer({ ...byteTokenizerParts(), chatTemplate });
+    this.#control = control.length > 0;
+    const parts = withControlTokens(byteTokenizerParts(), control);
+    this.tokenizer = new Tokenizer({ ...parts, chatTemplate });
     this.template = new ChatTemplate(chatTemplate);
   }
 
@@ -131,7 +148,9 @@ export class ScriptedModel implements LanguageModel {
       this.calls.push({ prompt, weights, request });
       const text = this.reply(prompt, weights, i, request);
       const cut = text.endsWith("…");
-      const tokens = [...this.encode(cut ? text.slice(0, -1) : text), ...(cut ? [] : [endOfTurn])];
+      const said = cut ? text.slice(0, -1) : text;
+      const ids = this.#control ? this.tokenizer.encodeTemplate(said) : this.encode(said);
+      const tokens = [...ids, ...(cut ? [] : [endOfTurn])];
       for (const token of tokens) options?.onToken?.(i, token);
       const { topLogProbs: most = 0 } = request;
       // The written token is the most probable, those after it in the vocabulary less and less.
@@ -141,7 +160,7 @@ export class ScriptedModel implements LanguageModel {
       return {
         tokens,
         logProbs: new Float32Array(tokens.length).fill(-0.5),
-        text: cut ? text.slice(0, -1) : text,
+        text: this.#control ? completionText(this.tokenizer, ids) : said,
         finishReason: cut ? ("length" as const) : ("stop" as const),
         cachedTokens: 0,
         ...(most > 0 && {

@@ -158,17 +158,21 @@ const content = z.union([
     .transform((parts) => parts.map(({ text }) => text).join("")),
 ]);
 
+/** Other values than texts are accepted and match no call. */
+const callId = z.unknown().transform((id) => (typeof id === "string" ? id : undefined));
+
 const call = known(
   {
+    id: callId,
     type: z.literal("function").default("function"),
     function: known({ name, arguments: z.string() }, ["parsed_arguments"]),
   },
-  ["id", "index", "extra_content", "provider_specific_fields"],
+  ["index", "extra_content", "provider_specific_fields"],
 );
 
 /** What clients send beside a message's content: names, ids, and parts of earlier answers. */
 const besideContent = [
-  ...["name", "id", "tool_call_id", "refusal", "annotations", "audio", "function_call", "reasoning"],
+  ...["name", "id", "refusal", "annotations", "audio", "function_call", "reasoning"],
   ...["reasoning_content", "reasoning_details", "cache_control", "parsed", "provider_specific_fields"],
   "thinking_blocks",
 ];
@@ -177,13 +181,14 @@ const besideContent = [
 const message = z.preprocess(
   without(besideContent),
   z.discriminatedUnion("role", [
-    z.strictObject({ role: z.enum(["system", "developer", "user"]), content }),
+    z.strictObject({ role: z.enum(["system", "developer", "user"]), content, tool_call_id: callId }),
     z.strictObject({
       role: z.literal("assistant"),
       content: content.nullish(),
+      tool_call_id: callId,
       tool_calls: z.array(z.unknown()).max(most.calls).pipe(z.array(call)).nullish(),
     }),
-    z.strictObject({ role: z.literal("tool"), content }),
+    z.strictObject({ role: z.literal("tool"), content, tool_call_id: callId }),
   ]),
 );
 
@@ -400,7 +405,7 @@ export interface Said {
 }
 
 export function saidIn(messages: AskedMessages): Said[] {
-  return messages.map((message): Said => {
+  return inOrderOfCalls(messages).map((message): Said => {
     if (message.role !== "assistant")
       return { role: message.role === "developer" ? "system" : message.role, content: message.content };
     const calls = (message.tool_calls ?? []).map(({ function: called }) => ({
@@ -412,6 +417,28 @@ export function saidIn(messages: AskedMessages): Said[] {
       ...(calls.length > 0 && { calls }),
     };
   });
+}
+
+/**
+ * The messages with the results of a turn's calls in the order of the calls, by which chat templates
+ * tell them apart. Clients may send them in another order, with ids.
+ */
+function inOrderOfCalls(messages: AskedMessages): AskedMessages {
+  const ordered = [...messages];
+  for (const [i, message] of messages.entries()) {
+    const calls = message.role === "assistant" ? (message.tool_calls ?? []) : [];
+    if (calls.length < 2) continue;
+    const places = new Map(calls.map(({ id }, place) => [id, place]));
+    let end = i + 1;
+    while (messages[end]?.role === "tool") end++;
+    const results = messages.slice(i + 1, end);
+    const placeOf = ({ tool_call_id: id }: AskedMessages[number]) =>
+      id === undefined ? undefined : places.get(id);
+    if (results.some((result) => placeOf(result) === undefined)) continue;
+    results.sort((a, b) => placeOf(a)! - placeOf(b)!);
+    ordered.splice(i + 1, results.length, ...results);
+  }
+  return ordered;
 }
 
 /** The functions shown to the model, even if this turn must not call them. */

@@ -93,10 +93,12 @@ class MessagesReader {
   end(): readonly Part[] {
     const ids = this.#header ?? [];
     // Under a grammar, a header may be spelled without its control tokens.
-    const parts = this.#maybeText ? ids.map((id) => ({ id })) : this.#callIn(ids);
+    const call = this.#maybeText ? [] : this.#callIn(ids);
+    const closes = this.#thinking && call.length > 0;
+    const parts = this.#maybeText ? ids.map((id) => ({ id })) : call;
     this.#header = undefined;
     this.#maybeText = false;
-    return parts;
+    return closes ? [{ text: thinkClose }, ...parts] : parts;
   }
 
   /** The text of a call's message; nothing of other messages. */

@@ -74,8 +74,7 @@ function pythonRepr({ type, value }: Evaluated): string {
     case "ArrayValue":
     case "TupleValue": {
       const items = (value as Evaluated[]).map(pythonRepr).join(", ");
-      if (type === "ArrayValue") return `[${items}]`;
-      return (value as Evaluated[]).length === 1 ? `(${items},)` : `(${items})`;
+      return type === "ArrayValue" ? `[${items}]` : `(${items})`;
     }
     case "ObjectValue": {
       const members = [...(value as Map<string, Evaluated>)];

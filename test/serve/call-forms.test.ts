@@ -69,14 +69,19 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
       tool_call_id: id,
       content: `rain ${i}`,
     }));
-    messages.push(choices[0]!.message, ...results);
+    // Sent in another order, they are read in that of the calls.
+    messages.push(choices[0]!.message, ...results.toReversed());
     const second = await client.chat.completions.create({ ...hello, messages, tools });
     expect(second.choices[0]!.message.content).toBe("It rains.");
     const ids = model.calls.at(-1)!.request.tokens!;
     // Gemma 4's template drops the empty reasoning of the generation prompt.
     const kept = model.decode(before).replace(/<\|channel>thought\n<channel\|>$/, "");
     expect(model.decode(ids).startsWith(kept)).toBe(true);
-    expect(model.decode(ids).slice(kept.length)).toContain(`${reply}${endOf(name)}`);
+    const later = model.decode(ids).slice(kept.length);
+    expect(later).toContain(`${reply}${endOf(name)}`);
+    expect(later.indexOf("rain 0")).toBeGreaterThan(0);
+    expect(later.indexOf("rain 0")).toBeLessThan(later.indexOf("rain 1"));
+    if (name === "braces-like") expect(later).toContain('response:wait{value:<|"|>rain 1<|"|>}');
 
     // A conversation that was held elsewhere is written as the template would.
     const foreign = new ScriptedModel(() => "So it is.", template(name), controls[name]);

@@ -50,6 +50,23 @@ it.each([
   expect(template.render([{ role: "user", content: "\n a\n \n" }])).toBe(expected);
 });
 
+// What Jinja prints in Python, run with jinja2 3.1.
+it.each([
+  ["{{ none }}", "None"],
+  ["{{ true }} {{ [false] }}", "True [False]"],
+  ["{{ missing }}", ""],
+  ["{{ none | string }}", "None"],
+  ["{% set x = none %}{% macro f() %}{% endmacro %}[{{ f() }}]", "[]"],
+  ["{{ ['STRING', 'null'] | string }}", "['STRING', 'null']"],
+  ["{{ ['string', 'null'] | upper }}", "['STRING', 'NULL']"],
+  ["{{ [\"it's\", 'a\"b', 'c\\n\\t\\\\'] }}", `["it's", 'a"b', 'c\\n\\t\\\\']`],
+  ["{{ {'a': [1, none, 2.5], 'é\u200b': {}} }}", "{'a': [1, None, 2.5], 'é\\u200b': {}}"],
+  ["{{ (1, 'a') }}", "(1, 'a')"],
+  ["{{ 0.0000001 }} {{ 0.0001 }} {{ 2.0 }} {{ 1.5 | string }}", "1e-07 0.0001 2.0 1.5"],
+])("prints %j as Python does", (source, printed) => {
+  expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);
+});
+
 it.each(["content | trim", "content.strip()", "content.lstrip().rstrip()"])(
   "%s removes Python's white space",
   (call) => {

@@ -19,7 +19,7 @@ export type Corrected =
 /**
  * For reasoning models: requests a rewrite of every thought and replaces the original.
  *
- * @throws NlacError ERR_CONFIG if thoughts are messages of their own, as gpt-oss's
+ * @throws NlacError ERR_CONFIG if thoughts are not between <think> tags, as those of gpt-oss and Gemma 4
  */
 export async function correctThoughts(
   writer: RoleWriter,
@@ -62,7 +62,7 @@ function replaceThought(model: LanguageModel, tokens: readonly number[], thought
   if (!contains(0, close, thinkClose))
     throw new NlacError(
       "ERR_CONFIG",
-      "The model writes its reasoning in messages of its own, which NLAC's `reasoning` cannot rewrite; omit it.",
+      "The model does not write its reasoning between <think> tags, and NLAC's `reasoning` cannot rewrite it; omit it.",
     );
   while (!contains(close, tokens.length, thinkClose)) close--;
   return [...tokens.slice(0, open), ...model.encode(`\n${thought}\n`), ...tokens.slice(close)];

@@ -159,7 +159,10 @@ const content = z.union([
 ]);
 
 /** Other values than texts are accepted and match no call. */
-const callId = z.unknown().transform((id) => (typeof id === "string" ? id : undefined));
+const callId = z
+  .unknown()
+  .transform((id) => (typeof id === "string" ? id : undefined))
+  .optional();
 
 const call = known(
   {

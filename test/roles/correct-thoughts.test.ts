@@ -56,7 +56,7 @@ test("reasoning that is a message of its own cannot be rewritten", async () => {
   const decode = model.decode.bind(model);
   Object.assign(model, { decode: (ids: number[]) => decode(ids).replaceAll(/<\/?think>/g, "·") });
   await expect(correctThoughts(writer, "target", [chain], texts, "<corrected_think>")).rejects.toMatchObject({
-    ...{ code: "ERR_CONFIG", message: expect.stringContaining("messages of its own") },
+    ...{ code: "ERR_CONFIG", message: expect.stringContaining("between <think> tags") },
   });
 });
 

@@ -52,7 +52,8 @@ function valueAt(cursor: Cursor, depth: number): string | undefined {
   while (cursor.take(close) === undefined) {
     if (items.length > 0 && cursor.take(/\s*,/y) === undefined) return undefined;
     const key = bracket === "{" ? keyAt(cursor) : undefined;
-    if (bracket === "{" && (key === undefined || keys.has(key))) return undefined;
+    // As in JSON, the last one of a repeated key counts inside of a value.
+    if (bracket === "{" && (key === undefined || (depth === 0 && keys.has(key)))) return undefined;
     const value = valueAt(cursor, depth + 1);
     if (value === undefined) return undefined;
     if (key !== undefined) keys.add(key);

@@ -18,8 +18,9 @@ export interface Marked {
 
 /** Deepest nesting of a schema, references followed. */
 const maxDepth = 16;
-const number = '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?';
-const integer = '"-"? ("0" | [1-9] [0-9]*)';
+/** Numbers that a double holds: longer ones would be refused as too large. */
+const integer = '"-"? ("0" | [1-9] [0-9]{0,14})';
+const number = `${integer} ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?`;
 /** Keywords that are read, and those that restrict nothing. */
 const known: ReadonlySet<string> = new Set([
   ...["type", "enum", "const", "anyOf", "oneOf", "$ref", "properties", "required", "additionalProperties"],

@@ -94,7 +94,7 @@ export class Trainer {
   #continueRollback(): void {
     try {
       const noted = notedRollback(this.#run.path);
-      if (noted !== undefined) this.rollBack(noted);
+      if (noted !== undefined) this.#goBack(findVersion(this.#run.path, noted), "it was requested");
     } catch (error) {
       this.#options.log(`a version that was requested is not restored: ${(error as Error).message}`);
     }

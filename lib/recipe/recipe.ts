@@ -183,6 +183,17 @@ export function recipeNames(): string[] {
   return [...inFolder("."), ...inFolder("hope"), ...inFolder("paper")];
 }
 
+/** The names in the folder of `asked`, and how many there are in the others. */
+function listed(names: readonly string[], asked: string): string {
+  return [...new Set(names.map((name) => dirname(name)))]
+    .map((folder) => {
+      const inside = names.filter((name) => dirname(name) === folder);
+      const isAsked = folder === "." || asked.startsWith(`${folder}/`);
+      return isAsked ? inside.join(", ") : `${folder}/… (${inside.length})`;
+    })
+    .join(", ");
+}
+
 /**
  * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and
  * applies `--set` changes.
@@ -198,7 +209,7 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
     throw new NlacError(
       "ERR_CONFIG",
       `There is no recipe ${JSON.stringify(nameOrPath)}${meant(nameOrPath, existsSync(file) ? [file] : names)}: ` +
-        `give the path of a file, or one of ${names.join(", ")}.`,
+        `give the path of a file, or one of ${listed(names, nameOrPath)}.`,
     );
   }
   const input = await importExported(path, "Recipe");

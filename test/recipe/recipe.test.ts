@@ -153,6 +153,10 @@ test("a misspelt recipe is an error that names the nearest one", async () => {
     'There is no recipe "quickstrat" (did you mean "quickstart"?): give the path of a file, or one of ',
   );
   await expect(loadRecipe("nothing-like-it")).rejects.toThrow('There is no recipe "nothing-like-it": give');
+  await expect(loadRecipe("nothing-like-it")).rejects.toThrow(
+    / quickstart, .*, hope\/… \(\d+\), paper\/… \(\d+\)\.$/,
+  );
+  await expect(loadRecipe("paper/none")).rejects.toThrow(/, hope\/… \(\d+\), paper\/qwen2\.5-7b-math, /);
   const file = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), "mine");
   writeFileSync(`${file}.ts`, "export default {};");
   await expect(loadRecipe(file)).rejects.toThrow(`(did you mean "${file}.ts"?)`);

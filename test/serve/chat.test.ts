@@ -50,6 +50,15 @@ describe("the openai client", () => {
       total_tokens: request.tokens!.length + 10,
     });
 
+    // Parameters that OpenAI's API lacks, and the defaults.
+    await client.chat.completions.create({ ...hello, temperature: 0, top_k: 5, min_p: 0.1 } as never);
+    await client.chat.completions.create({ ...hello, top_k: -1 } as never);
+    const [more, plain] = model.calls.splice(1);
+    expect([more?.request, plain?.request]).toMatchObject([
+      { temperature: 0, topP: 1, topK: 5, minP: 0.1 },
+      { temperature: 1, topP: 1, topK: 0, minP: 0 },
+    ]);
+
     const many = await client.chat.completions.create({ ...hello, n: 3, seed: 7 });
     expect(many.choices.map(({ index, message }) => [index, message.content])).toEqual(
       [0, 1, 2].map((i) => [i, `Answer ${i}.`]),

@@ -5,7 +5,7 @@ import type { GenerateRequest, Generation } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { chatChoice, replyOf, usage } from "./answers.ts";
 import { type Admission, Conversations } from "./conversation-cache.ts";
-import type { Episodes, Place } from "./episodes.ts";
+import type { Episodes } from "./episodes.ts";
 import { sendJson } from "./json-response.ts";
 import {
   badRequest,
@@ -19,6 +19,7 @@ import {
 import type { RequestQueue } from "./queue.ts";
 import type { Reader } from "./reader.ts";
 import { nameAfter, type ReadChat } from "./reading.ts";
+import type { Place } from "./served-turn.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 
 const episodeHeader = "x-episode-id";

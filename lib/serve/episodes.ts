@@ -9,11 +9,9 @@ import { inSlices } from "../base/slices.ts";
 import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
-import type { Generation } from "../model/language-model.ts";
 import type { ActionFormat } from "../prompts/policy.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import { actionOf } from "./answers.ts";
-import type { Held } from "./conversation-cache.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
 import {
   asMessage,
@@ -24,7 +22,7 @@ import {
   totalReward,
 } from "./open-episode.ts";
 import type { OpenLog } from "./open-log.ts";
-import { badRequest, RequestError, requireTrained, type Said } from "./protocol.ts";
+import { badRequest, RequestError, requireTrained } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
 import {
   type Ending,
@@ -33,37 +31,7 @@ import {
   requestHash,
   withReward,
 } from "./repeated-rewards.ts";
-
-/** The episode that a request belongs to. */
-export interface Place extends Relations {
-  /** The episode's name. */
-  name: string;
-  named: boolean;
-  /** The episode, if it exists, and its conversation at the time of the request. */
-  episode?: OpenEpisode;
-  before?: Conversation;
-  /** The part of the request's messages that the episode contains. */
-  held?: Held;
-}
-
-/** A turn that was served. */
-export interface ServedTurn {
-  /** The request's messages, and the cache key of the conversation. */
-  messages: readonly Said[];
-  asked: string;
-  /** Length of the conversation before the model's turn, in tokens. */
-  state: number;
-  generation: Generation;
-  /** Whether tool calls were parsed. */
-  calls: boolean;
-  /** The conversation after the turn, and its cache key. */
-  conversation: Conversation;
-  key: string;
-  /** Version of the weights that generated it. */
-  version?: string | undefined;
-  /** Whether the client requested that version. */
-  pinned?: boolean | undefined;
-}
+import type { Place, ServedTurn } from "./served-turn.ts";
 
 export interface EpisodesOptions {
   /** Maximum number of open episodes, and of names of earlier ones. Default 10,000. */

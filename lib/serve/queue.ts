@@ -58,9 +58,7 @@ export class RequestQueue {
     this.learner = options.learner;
   }
 
-  log(line: string): void {
-    this.#options.log?.(line);
-  }
+  readonly log = (line: string): void => this.#options.log?.(line);
 
   get draining(): boolean {
     return this.#draining;

@@ -4,6 +4,7 @@ import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
 import { TextStream } from "../tokens/text-stream.ts";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { jsonInSlices } from "./json-response.ts";
 import {
   asRequestError,
@@ -12,9 +13,14 @@ import {
   loggedFailure,
   RequestError,
 } from "./protocol.ts";
-import type { RequestQueue } from "./queue.ts";
 
 export type OnToken = (text: number, token: number) => void;
+
+/** Whose model writes, and who reports failures. */
+interface Sender {
+  learner: { readonly tokenizer?: Tokenizer | undefined };
+  log(line: string): void;
+}
 
 /** Milliseconds after which a client that reads nothing is disconnected. */
 const stallMs = 60_000;
@@ -23,13 +29,12 @@ const stallMs = 60_000;
  * Streams the pieces of the completions, the final events, the usage if requested, and the end. A
  * slow client gets longer pieces, so that nothing accumulates but text.
  *
- * @param queue whose model writes; failures are reported to its log
  * @param count number of completions
  * @param write starts the generation. Throws its immediate errors; later ones are the last event
  * @param parts the events; without `piece`, completions are sent as a whole
  */
 export async function streamTexts<T>(
-  queue: RequestQueue,
+  { learner, log }: Sender,
   c: Context,
   request: ChatRequest | CompletionRequest,
   count: number,
@@ -41,7 +46,7 @@ export async function streamTexts<T>(
     usage: (written: T) => object;
   },
 ): Promise<Response> {
-  const texts = Array.from({ length: count }, () => new TextStream(queue.learner.tokenizer!, request.stop));
+  const texts = Array.from({ length: count }, () => new TextStream(learner.tokenizer!, request.stop));
   /** Pieces that were not sent yet, by completion. */
   const pending = new Map<number, string>();
   let wake = (): void => {};
@@ -57,7 +62,7 @@ export async function streamTexts<T>(
     })
     .catch((error: unknown) => {
       over = asRequestError(error);
-      if (over.status === 500) queue.log(loggedFailure(error));
+      if (over.status === 500) log(loggedFailure(error));
     })
     .finally(() => wake());
   return streamSSE(c, async (stream) => {

@@ -76,6 +76,7 @@ set(nlac_model_sources
   native/core/model/experts_part.cc
   native/core/model/experts_routing.cc
   native/core/model/feed_forward.cc
+  native/core/model/fill_parameter.cc
   native/core/model/gated_delta.cc
   native/core/model/kv_store.cc
   native/core/model/layer.cc

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <list>
 #include <map>
@@ -18,6 +17,7 @@
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/model/fill_parameter.h"
 #include "core/model/gguf_layout.h"
 #include "core/model/weight_names.h"
 #include "core/model/weights.h"
@@ -26,112 +26,6 @@ namespace nlac {
 namespace {
 
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
-
-// --- filling one parameter from a file -----------------------------------------------------------
-
-// Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number
-// of elements. `order`: Stored::rows.
-void fill(const TensorEntry& entry, const std::vector<int64_t>& order, at::Tensor out) {
-  // A permuted vector is a column: its rows have one value. Block types cannot be read value by
-  // value.
-  const bool column = entry.shape.size() == 1 && !order.empty();
-  const int64_t elements = entry.elements();
-  std::vector<float> unpacked;
-  if (column) {
-    unpacked.resize(static_cast<size_t>(elements));
-    dequantize(entry, 0, elements, unpacked.data());
-  }
-  const int64_t width = column ? 1 : entry.shape.back();
-  const int64_t rows = elements / width;
-  NLAC_REQUIRE(order.empty() || static_cast<int64_t>(order.size()) == rows, "ERR_INTERNAL", entry.name,
-               ": an order of ", order.size(), " rows for ", rows);
-  const auto source_of = [&](int64_t row) { return order.empty() ? row : order[static_cast<size_t>(row)]; };
-  const bool same = (entry.type == StoredType::bf16 && out.scalar_type() == at::kBFloat16) ||
-                    (entry.type == StoredType::f32 && out.scalar_type() == at::kFloat);
-  const int64_t grain = std::max<int64_t>(1, 65536 / width);
-
-  if (same && !column) {
-    const size_t row_bytes = static_cast<size_t>(width) * out.element_size();
-    auto* bytes = static_cast<uint8_t*>(out.data_ptr());
-    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        std::memcpy(bytes + row * row_bytes, entry.data + source_of(row) * row_bytes, row_bytes);
-      }
-    });
-    return;
-  }
-  const auto read = [&](int64_t row, float* to) {
-    const int64_t source = source_of(row);
-    if (column) {
-      *to = unpacked[static_cast<size_t>(source)];
-    } else {
-      dequantize(entry, source * width, width, to);
-    }
-  };
-  if (out.scalar_type() == at::kFloat) {
-    auto* values = out.data_ptr<float>();
-    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) read(row, values + row * width);
-    });
-  } else {
-    auto* values = out.data_ptr<at::BFloat16>();
-    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-      std::vector<float> buffer(static_cast<size_t>(width));
-      for (int64_t row = begin; row < end; ++row) {
-        read(row, buffer.data());
-        std::copy(buffer.begin(), buffer.end(), values + row * width);  // rounds to nearest even
-      }
-    });
-  }
-}
-
-// Blocks of MXFP4 (OCP Microscaling Formats 1.0): 32 numbers of four bits in 16 bytes, the lower half
-// first, times a power of two that is stored apart.
-constexpr int64_t mx_values = 32, mx_bytes = 16;
-
-// Expands the stack `blocks` [matrices, rows, n, 16] with `scales` [matrices, rows, n] into `out`,
-// contiguous on the CPU, float32 or bfloat16, of 32 · n columns.
-void fill_mxfp4(const TensorEntry& blocks, const TensorEntry& scales, at::Tensor out) {
-  static constexpr float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-  const auto run = [&](auto* numbers) {
-    at::parallel_for(0, scales.elements(), 2048, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        const float factor = std::ldexp(1.0f, static_cast<int>(scales.data[b]) - 127);
-        for (int64_t i = 0; i < mx_bytes; ++i) {
-          const uint8_t pair = blocks.data[b * mx_bytes + i];
-          numbers[b * mx_values + 2 * i] = values[pair & 15] * factor;  // exact in bfloat16 too
-          numbers[b * mx_values + 2 * i + 1] = values[pair >> 4] * factor;
-        }
-      }
-    });
-  };
-  if (out.scalar_type() == at::kFloat)
-    run(out.data_ptr<float>());
-  else
-    run(out.data_ptr<at::BFloat16>());
-}
-
-// Where a parameter's numbers are: in one tensor, as blocks of MXFP4 with their scales, or as rows of
-// gate and up by turns (Stored::of_stack).
-struct Place {
-  const TensorEntry* entry;
-  const TensorEntry *scales = nullptr, *up = nullptr;
-};
-
-// Reads a stack of experts' matrices, or their biases, that a GGUF file does not have transposed. `view` is
-// shaped as in a Hugging Face file.
-void fill_stack(const Place& place, const at::Tensor& view) {
-  const at::Tensor stack = view.dim() == 3 ? view.transpose(1, 2) : view;  // [experts, rows, …]
-  const auto fill_part = [](const TensorEntry& entry, at::Tensor part) {
-    const at::Tensor staged = at::empty(part.sizes(), part.options().device(at::kCPU));
-    fill(entry, {}, staged);
-    part.copy_(staged);
-  };
-  if (place.up == nullptr) return fill_part(*place.entry, stack);
-  const at::Tensor pairs = stack.unflatten(1, {-1, 2});
-  fill_part(*place.entry, pairs.select(2, 0));
-  fill_part(*place.up, pairs.select(2, 1));
-}
 
 // The tensors of a file or of all shards, by name. Those left at the end are unexpected.
 class Source {
@@ -158,7 +52,7 @@ class Source {
                  at::IntArrayRef(entry.shape), ", which is not a stack of experts");
   }
   // Returns where the parameter of that name and shape is, and removes it from the unexpected tensors.
-  Place place(const std::string& name, at::IntArrayRef shape, const Stored& form) {
+  StoredPlace place(const std::string& name, at::IntArrayRef shape, const Stored& form) {
     if (form.of_stack) {
       std::vector<int64_t> rows_first = shape.vec();
       if (shape.size() == 3) std::swap(rows_first[1], rows_first[2]);
@@ -169,8 +63,8 @@ class Source {
     const std::string blocks = name + "_blocks", scales = name + "_scales";
     if (find(name) != nullptr || find(blocks) == nullptr || shape.size() != 3) return {&take(name, shape)};
     const int64_t count = shape[1] / mx_values;  // files have the columns last
-    const Place packed{&take(blocks, {shape[0], shape[2], count, mx_bytes}),
-                       &take(scales, {shape[0], shape[2], count})};
+    const StoredPlace packed{&take(blocks, {shape[0], shape[2], count, mx_bytes}),
+                             &take(scales, {shape[0], shape[2], count})};
     for (const TensorEntry* entry : {packed.entry, packed.scales})
       NLAC_REQUIRE(entry->type == StoredType::u8 && shape[1] % mx_values == 0, format_error, path_,
                    ": tensor ", printable(entry->name), " is not MXFP4 of ", shape[1], " columns");
@@ -240,7 +134,7 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // All tensors are looked up before memory is allocated, so that a configuration cannot request
   // more than the file holds. The meta device has shapes only.
-  std::vector<Place> places;
+  std::vector<StoredPlace> places;
   for (const auto& [name, shape_only] :
        allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
     places.push_back(source.place(file_name(name), shape_only.sizes(), stored(name)));
@@ -250,7 +144,7 @@ Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType d
   const Weights weights = allocate_weights(config, dtype, device, heads);
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
-    const Place& place = places[next++];
+    const StoredPlace& place = places[next++];
     const TensorEntry& entry = *place.entry;
     if (place.scales != nullptr) {
       const at::Tensor stack = view.transpose(1, 2);

@@ -36,6 +36,7 @@ export { type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac
 export { type SftConfigInput, type SftOptions, trainSft } from "./algorithms/sft.ts";
 export type { LearnerDType } from "./base/dtype.ts";
 export { type ErrorCode, NlacError } from "./base/errors.ts";
+export type { ProgressStream } from "./display/live-lines.ts";
 export { type Progress, TerminalProgress } from "./display/progress.ts";
 export { environments } from "./environments/index.ts";
 export type { EpisodeFigures, Figures } from "./episodes/figures.ts";
@@ -43,12 +44,14 @@ export {
   isFaulty,
   type Outcome,
   type Rest,
+  type Stream,
   succeeded,
   type Trajectory,
   type Transition,
   type Turn,
   transitionsOf,
 } from "./episodes/trajectory.ts";
+export type { Lock } from "./files/lock.ts";
 export { Learner } from "./learner/learner.ts";
 export type {
   AdapterOptions,
@@ -73,7 +76,9 @@ export {
 } from "./recipe/train-recipe.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
 export type { DrawsRecord, ProbeRecord, SampleRecord, TokenRecord } from "./run/samples.ts";
+export type { RunStatus } from "./run/status.ts";
 export {
+  type ArrivedDemonstrations,
   type Checkpoint,
   type MemoryRun,
   memoryRun,

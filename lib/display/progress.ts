@@ -53,6 +53,7 @@ export function formatFigure(value: number): string {
     : value.toExponential(1);
 }
 
+/** One line on stderr that is updated in place at a terminal; in a pipe a line every 15 s. */
 export class TerminalProgress implements Progress {
   readonly #stream: ProgressStream;
   readonly #lines: LiveLines;

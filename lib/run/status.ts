@@ -25,6 +25,7 @@ export const runStatus = z.strictObject({
   error: z.strictObject({ code: z.string(), message: z.string() }).optional(),
 });
 
+/** Contents of status.json. */
 export type RunStatus = z.infer<typeof runStatus>;
 
 /** Milliseconds between two writes while nothing changes. */

@@ -420,6 +420,9 @@ test("file system errors and damaged files give one line that names the file, no
   const empty = join(root, "empty");
   cpSync(run, empty, { recursive: true });
   writeFileSync(join(empty, "run.json"), "{}");
+  const invalid = join(root, "invalid");
+  cpSync(run, invalid, { recursive: true });
+  writeFileSync(join(invalid, "run.json"), '{"recipe": {}}');
   const cases: [code: string, named: string, ...argv: string[]][] = [
     ["ERR_RUN", join(damaged, "run.json"), "view", damaged],
     ["ERR_RUN", `${directory} is not a run`, "view", directory],
@@ -435,7 +438,8 @@ test("file system errors and damaged files give one line that names the file, no
       join(root, "none"),
     ],
     ["ERR_RUN", join(damaged, "run.json"), "generate", damaged, "x"],
-    ["ERR_CONFIG", empty, "generate", empty, "x"],
+    ["ERR_CONFIG", invalid, "generate", invalid, "x"],
+    ["ERR_RUN", `${empty} has no recipe`, "train", "--resume", "--run", empty],
     ["ERR_IO", join(file, "run"), "train", recipe, "--run", join(file, "run")],
     ["ERR_IO", file, "train", recipe, "--run", file],
     ["ERR_IO", join(file, "out"), "export", run, join(file, "out")],
@@ -469,7 +473,7 @@ test("file system errors and damaged files give one line that names the file, no
     const fault = errors.slice(errors.indexOf("nlac: ERR_"));
     expect(fault.startsWith(`nlac: ${code}: `)).toBe(true);
     expect(fault).toContain(named);
-    if (named !== empty) expect(fault.trimEnd()).not.toContain("\n"); // a recipe's bad fields are a list
+    if (named !== invalid) expect(fault.trimEnd()).not.toContain("\n"); // a recipe's bad fields are a list
   }
   expect(existsSync(join(root, "y.jsonl"))).toBe(false);
   // Also errors that no layer below names: here, of the cache that a model is fetched into.
@@ -479,8 +483,9 @@ test("file system errors and damaged files give one line that names the file, no
   expect(errors).toMatch(
     /^nlac: ERR_IO: \S+\/a-file\/cache\S* cannot be used: not a directory \(ENOTDIR\)\.\n$/,
   );
-  // A run whose description names no recipe can still be read.
+  // A run that a program made without a recipe can be read, and its model used.
   expect((await nlac("view", empty)).output).toContain(`${empty}\n`);
+  expect(await nlac("generate", empty, "x", "--max-new-tokens", "2")).toMatchObject({ code: 0 });
 });
 
 test("an empty record of a stopped evaluation can be used by the next one", async () => {

@@ -37,15 +37,32 @@ export function placesOf(rows: readonly MetricsRow[]): Places {
 
 /** All metrics. Points of long series are means of consecutive rows, placed at the last of them. */
 export function metricsOf(rows: readonly MetricsRow[]): Metrics {
-  const places = placesOf(rows);
-  const names = new Set(rows.flatMap(({ values }) => Object.keys(values)));
+  const { x } = placesOf(rows);
+  // One pass over the rows, and positions only of the points that are shown: runs may have a million.
+  const columns = new Map<string, { rows: number[]; y: number[] }>();
+  for (let i = 0; i < rows.length; i++) {
+    const { values } = rows[i]!;
+    for (const name of Object.keys(values)) {
+      const column = columns.get(name) ?? { rows: [], y: [] };
+      columns.set(name, column);
+      const value = values[name];
+      if (typeof value !== "number") continue;
+      column.rows.push(i);
+      column.y.push(value);
+    }
+  }
   const series: Metrics["series"] = {};
   let bucket = 1;
-  for (const name of [...names].sort()) {
-    const curve = curveOf(places, name);
-    const size = Math.ceil(curve.y.length / maxPoints);
+  for (const name of [...columns.keys()].sort()) {
+    const column = columns.get(name)!;
+    const size = Math.max(1, Math.ceil(column.y.length / maxPoints));
     bucket = Math.max(bucket, size);
-    series[name] = thinned(curve, size);
+    const { ends, y } = means(column.y, size);
+    const at = (axis: Axis) => ends.map((end) => x[axis][column.rows[end]!]!);
+    series[name] = {
+      x: { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") },
+      y,
+    };
   }
   return { series, bucket };
 }
@@ -63,18 +80,25 @@ export function curveOf({ rows, x }: Places, name: string): Curve {
 
 export function thinned(curve: Curve, size: number): Curve {
   if (size <= 1) return { x: curve.x, y: curve.y.map(short) };
-  const y: number[] = [];
-  const ends: number[] = [];
-  for (let start = 0; start < curve.y.length; start += size) {
-    const part = curve.y.slice(start, start + size);
-    y.push(short(part.reduce((sum, value) => sum + value, 0) / part.length));
-    ends.push(start + part.length - 1);
-  }
+  const { ends, y } = means(curve.y, size);
   const at = (axis: Axis) => ends.map((i) => curve.x[axis][i]!);
   return {
     x: { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") },
     y,
   };
+}
+
+/** Means of `size` consecutive values each, and the index of the last of them. */
+function means(values: readonly number[], size: number): { ends: number[]; y: number[] } {
+  const [ends, y]: [number[], number[]] = [[], []];
+  for (let start = 0; start < values.length; start += size) {
+    const end = Math.min(start + size, values.length);
+    let sum = 0;
+    for (let i = start; i < end; i++) sum += values[i]!;
+    y.push(short(sum / (end - start)));
+    ends.push(end - 1);
+  }
+  return { ends, y };
 }
 
 /** Six digits. */

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { uniform } from "../../lib/base/random.ts";
 import { compareCurves, curveOf, metricsOf, placesOf, thinned } from "../../lib/dash/metrics.ts";
 import type { MetricsRow } from "../../lib/run/directory.ts";
 
@@ -46,6 +47,27 @@ describe("metricsOf", () => {
     expect(series.a!.x.updates.slice(0, 2)).toEqual([2, 5]);
     expect(series.a!.y.at(-1)).toBe(2499);
     expect(series.b!.y.every((value) => value === 1)).toBe(true);
+  });
+
+  it("has the curve of each metric, as thinned alone", () => {
+    const names = ["a", "b", "c", "environment_steps", "tokens/generated"];
+    const sparse = Array.from({ length: 4321 }, (_, i): MetricsRow => {
+      const given = names.filter((_, k) => uniform(1, k, i) < 0.9 - 0.15 * k);
+      const value = (k: number) =>
+        uniform(2, k, i) < 0.05 ? null : Math.floor(1e9 * uniform(3, k, i)) / 1e6;
+      return {
+        step: i >> 1,
+        time: 3 * i,
+        values: Object.fromEntries(given.map((name, k) => [name, value(k)])),
+      };
+    });
+    sparse[7]!.values.never = null;
+    const { series, bucket } = metricsOf(sparse);
+    expect(Object.keys(series)).toEqual([...names, "never"].sort());
+    const curves = [...names, "never"].map((name) => [name, curveOf(placesOf(sparse), name)] as const);
+    for (const [name, curve] of curves)
+      expect(series[name]).toEqual(thinned(curve, Math.ceil(curve.y.length / 1000)));
+    expect(bucket).toBe(Math.max(...curves.map(([, { y }]) => Math.ceil(y.length / 1000))));
   });
 
   it("gives six digits", () => {

@@ -416,9 +416,14 @@ bool in_sixteens(const void* at, int64_t stride, int64_t size) {
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), const TokenRows& rows, cudaStream_t stream,
                    const Arguments&... arguments) {
+  // The next launch would report the error again.
+  const auto taken = [](cudaError_t status) {
+    if (status != cudaSuccess) cudaGetLastError();
+    return status;
+  };
   // Code compiled for older chips has no clusters, also on a newer chip.
   cudaFuncAttributes compiled{};
-  const cudaError_t status = cudaFuncGetAttributes(&compiled, kernel);
+  const cudaError_t status = taken(cudaFuncGetAttributes(&compiled, kernel));
   if (status != cudaSuccess) return status;
   int team = 1;
   while (compiled.ptxVersion >= 90 && team < max_team && rows.vocab >= 2 * team * pace) team *= 2;
@@ -433,7 +438,7 @@ cudaError_t launch(void (*kernel)(Parameters...), const TokenRows& rows, cudaStr
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = team > 1 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
+  return taken(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
 }  // namespace

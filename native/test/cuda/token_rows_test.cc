@@ -383,3 +383,14 @@ TEST_CASE("cuda: token rows reject an empty vocabulary and accept zero rows") {
   rows.count = -1;
   CHECK(cuda::token_rows({}, rows, nullptr) == cudaErrorInvalidValue);
 }
+
+#ifdef NLAC_EMULATED_ARCH
+TEST_CASE("cuda: a launch of token rows that fails is reported once") {
+  cuda::TokenRows rows;
+  rows.count = rows.vocab = 1;
+  emulated::capture_broken = true;
+  CHECK(cuda::token_rows({}, rows, nullptr) == cudaErrorStreamCaptureInvalidated);
+  emulated::capture_broken = false;
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+#endif

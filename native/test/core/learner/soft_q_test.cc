@@ -3,6 +3,11 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <string>
+
+#include "core/io/safetensors.h"
+
 using namespace learner_test;
 using namespace nlac;
 
@@ -166,6 +171,18 @@ TEST_CASE("reset Q heads represent the current policy") {
     for (size_t i = 0; i < 2; ++i) {
       const at::Tensor value = learner->masters().q[i].value, drawn = fresh->masters().q[i].value;
       CHECK(at::allclose(value / value.norm(), drawn / drawn.norm()));
+    }
+    // The moments of the old heads are gone, those of all other parameters stay.
+    const Scratch directory;
+    learner->save(directory.path());
+    const SafetensorsFile file = open_safetensors(directory / "optimizer-0.safetensors");
+    const size_t parameters = learner->masters().list().size(), of_heads = 4;
+    CHECK(file.tensors.size() == 2 * parameters);
+    for (const TensorEntry& moment : file.tensors) {
+      CAPTURE(moment.name);  // "m.0", "v.0", …; heads are last
+      const bool zero =
+          std::all_of(moment.data, moment.data + moment.bytes, [](uint8_t byte) { return byte == 0; });
+      CHECK(zero == (std::stoul(moment.name.substr(2)) >= parameters - of_heads));
     }
   }
   CHECK(code_of([] { tiny_learner()->reset_q_heads(); }) == "ERR_CONFIG");

@@ -349,8 +349,10 @@ TEST_CASE("the reference takes the place of θ, also in what inference packs") {
     learner->token_nll(texts, true);
     learner->step(quick_step(), "");
     CHECK(learner->log_probs(texts, WeightSet::online) != before);
+    learner->token_nll(texts, true);
     learner->restore_reference();
     CHECK(learner->log_probs(texts, WeightSet::online) == before);
+    CHECK(learner->step(quick_step(), "").grad_norm == 0);  // the pending gradient was of other weights
     // It is a copy: the next step leaves the reference as it is.
     learner->token_nll(texts, true);
     learner->step(quick_step(), "");

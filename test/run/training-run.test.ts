@@ -1,6 +1,15 @@
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { countersSchema, newCounters, parseState, savedNumber } from "../../lib/run/training-run.ts";
+import {
+  countersSchema,
+  endIteration,
+  endless,
+  isOver,
+  newCounters,
+  parseState,
+  savedNumber,
+  shareOver,
+} from "../../lib/run/training-run.ts";
 
 const schema = countersSchema.extend({ metrics: z.record(z.string(), savedNumber) });
 const state = { ...newCounters(), metrics: { loss: 0.5 } };
@@ -19,4 +28,21 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   expect(() => parseState(schema, saved)).toThrow(
     expect.objectContaining({ code: "ERR_CHECKPOINT", message: expect.stringMatching(message) }),
   );
+});
+
+test("environment steps count with their updates, and end a training after them", () => {
+  const length = { iterations: endless, environmentSteps: 100 };
+  const counters = newCounters();
+  const shares: number[] = [];
+  for (const steps of [40, 80]) {
+    counters.environmentSteps += steps;
+    counters.collected = true;
+    expect(isOver(counters, length)).toBe(false); // its updates are still to come
+    for (const done of [0, 0.5, 1]) shares.push(shareOver(counters, length, done));
+    endIteration(counters);
+    expect(isOver(counters, length)).toBe(counters.environmentSteps >= 100);
+  }
+  // The last iteration exceeds the limit: it ends at 120 steps.
+  const expected = [0, 0.2, 0.4, 40 / 120, 80 / 120, 1];
+  for (const [i, share] of shares.entries()) expect(share).toBeCloseTo(expected[i]!, 12);
 });

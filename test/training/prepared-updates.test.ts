@@ -3,16 +3,19 @@ import { plainUpdates, preparedUpdates, prepareUpdates } from "../../lib/trainin
 import { errandEnvironment } from "../support/errand.ts";
 import { roleWriter, scriptedRoles, transitionsFrom } from "../support/roles.ts";
 
-/** Two updates of the transitions [0, 1] and [2], as prepareUpdates wrote them. */
-async function prepare(replies: Parameters<typeof scriptedRoles>[0] = {}) {
+/** Updates of the transitions [0, 1] and [2], or of others, as prepareUpdates wrote them. */
+async function prepare(
+  replies: Parameters<typeof scriptedRoles>[0] = {},
+  { batches = [[0, 1], [2]], first = 5, shuffleOutcomes = false } = {},
+) {
   const model = scriptedRoles(replies);
   const environment = errandEnvironment();
   const transitions = await transitionsFrom(model, environment);
-  const config = { ...roleWriter(model).config, shuffleOutcomes: false };
+  const config = { ...roleWriter(model).config, shuffleOutcomes };
   const replay = { get: (indices: readonly number[]) => indices.map((i) => transitions[i]!) };
   const run = { signal: new AbortController().signal };
-  const draws = [[0, 1], [2]].map((indices) => ({ indices, probabilities: [], weights: [] }));
-  return prepareUpdates({ model, environment, replay, config, run }, draws, 5);
+  const draws = batches.map((indices) => ({ indices, probabilities: [], weights: [] }));
+  return prepareUpdates({ model, environment, replay, config, run }, draws, first);
 }
 
 test("updates get the completions of their own transitions", async () => {
@@ -23,6 +26,19 @@ test("updates get the completions of their own transitions", async () => {
   expect(new Set(prompts).size).toBe(3); // three states of one episode
   expect(first!.metrics["tokens/generated"]).toBeGreaterThan(0);
   expect(second!.metrics).toEqual({});
+});
+
+test("shuffled outcomes depend on the number of the update, not on those prepared with it", async () => {
+  const batch = [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2];
+  const teachers = async (first: number, count: number) => {
+    const batches = new Array<number[]>(count).fill(batch);
+    const updates = await prepare({}, { batches, first, shuffleOutcomes: true });
+    return updates.map(({ targets }) => targets.map(({ text }) => String(text!.teacher)));
+  };
+  const [fifth, sixth] = await teachers(5, 2);
+  expect(fifth).toEqual((await teachers(5, 1))[0]);
+  expect(sixth).toEqual((await teachers(6, 1))[0]);
+  expect(sixth).not.toEqual(fifth);
 });
 
 test.each([

@@ -35,6 +35,10 @@ CONFIGS = {
     "gemma4": dict(model_type="gemma4_text", num_hidden_layers=20, intermediate_size=1024, global_head_dim=512,
                    num_kv_shared_layers=10, use_double_wide_mlp=True, final_logit_softcapping=30.0,
                    hidden_size_per_layer_input=32, vocab_size_per_layer_input=49152, **GEMMA),
+    "gemma4_moe": dict(model_type="gemma4_text", num_hidden_layers=14, intermediate_size=512, enable_moe_block=True,
+                       num_experts=16, top_k_experts=4, moe_intermediate_size=192, attention_k_eq_v=True,
+                       num_global_key_value_heads=1, global_head_dim=512, num_kv_shared_layers=0,
+                       hidden_size_per_layer_input=0, final_logit_softcapping=30.0, **GEMMA),
     "gpt_oss": dict(model_type="gpt_oss", num_hidden_layers=18, sliding_window=128, num_local_experts=16,
                     num_experts_per_tok=4, intermediate_size=192),
 }

@@ -129,6 +129,11 @@ async function open(
       "A started comparison keeps its settings: leave out --set and --out, or give the comparison's name.",
     );
   }
+  if ((flags.report || flags.copyTo !== undefined) && flags.set.length > 0)
+    throw new NlacError(
+      "ERR_CONFIG",
+      "--report and --copy-to show runs as they were started: leave out --set.",
+    );
   const comparison = begun ? recorded(name) : await loadComparison(name, flags.set);
   const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${comparison.name}`));
   if (!existsSync(join(directory, "comparison.json"))) {

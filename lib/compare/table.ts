@@ -63,13 +63,13 @@ export function methodTable({ comparison, methods }: Report): Table {
   };
 }
 
-/** Every run: its state and its results. */
+/** Every run that has begun: its state and its results. */
 export function runTable({ comparison, runs }: Report): Table {
   return {
     headings: ["method", "seed", "state", "steps", "success", "updates", "time"],
     rows: comparison.methods.flatMap(({ name }) =>
       runs
-        .filter(({ method }) => method === name)
+        .filter(({ method, state }) => method === name && state !== "waiting")
         .map((run) => [
           run.method,
           String(run.seed),

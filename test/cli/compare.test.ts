@@ -136,6 +136,8 @@ test("help has an example, and an impossible comparison ends with one line that 
   expect(await fault(tiny, "--seeds", "0,x")).toMatch(/ERR_VALUE: .+whole numbers/);
   expect(await fault(tiny, "--jobs", "0")).toMatch(/ERR_VALUE: .+1 or more/);
   expect(await fault(tiny, "--out", out, "--set", "seeds=[]")).toMatch(/ERR_CONFIG/);
+  for (const shown of [["--report"], ["--copy-to", join(root, "copy")]])
+    expect(await fault(tiny, "--out", out, ...shown, "--set", "seeds=[1]")).toMatch(/ERR_CONFIG.+--set/);
   expect(await fault(tiny, "--out", out, "--report")).toMatch(
     /ERR_RUN: .+ contains no comparison .+ to report on/,
   );

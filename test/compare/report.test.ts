@@ -233,8 +233,7 @@ test("a run that failed, ended short or is not over is shown as such", () =>
     });
     expect(grpo!.curves).toEqual({ steps: [], generatedTokens: [], gradientTokens: [] });
     expect(runTable(report).rows.map((cells) => cells[2])).toEqual([
-      ...["finished", "failed, short", "finished, short", "stopped"],
-      ...["failed, short", "waiting", "waiting", "waiting"],
+      ...["finished", "failed, short", "finished, short", "stopped", "failed, short"],
     ]);
     expect(notes(report)).toEqual([
       "nlac, seed 1 failed after 500 steps: ERR_NOT_FINITE: ten steps. Its last success counts from there on.",

@@ -15,7 +15,7 @@ import { type TrainingParameters, trainingStep } from "./training.ts";
 /** The first is the one to compare with. */
 const names = [
   ...["llama", "qwen3_5", "gemma3", "smollm3", "ministral3", "olmo3"],
-  ...["qwen3_moe", "qwen3_5_moe", "gemma4", "gpt_oss"],
+  ...["qwen3_moe", "qwen3_5_moe", "gemma4", "gemma4_moe", "gpt_oss"],
 ] as const;
 
 type Parameters = { family: string } & (TrainingParameters | GenerationParameters);

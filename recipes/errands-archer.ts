@@ -1,7 +1,8 @@
 /**
  * ArCHer on the errands of errands.ts: the same base model, a value head of zeros, and the same
  * number of episodes. At the learning rate of the other methods, 2e-4, the critic's steps alone
- * destroyed the policy, with which they share the network. Not tuned further.
+ * destroyed the policy, with which they share the network. Other settings did not help
+ * (docs/experiments.md).
  */
 import { defineRecipe } from "nlac";
 

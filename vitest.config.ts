@@ -13,6 +13,9 @@ const alone = [
   "test/tokens/conversation.test.ts",
 ];
 
+// The tests' own servers need no proxy.
+const env = { NO_PROXY: "127.0.0.1,localhost", no_proxy: "127.0.0.1,localhost" };
+
 export default defineConfig({
   test: {
     globalSetup: ["test/support/temporary.ts"],
@@ -28,13 +31,13 @@ export default defineConfig({
           exclude: alone,
           // A file per core, and a thread per file.
           maxWorkers: availableParallelism(),
-          env: { NLAC_THREADS: "1", OMP_NUM_THREADS: "1" },
+          env: { ...env, NLAC_THREADS: "1", OMP_NUM_THREADS: "1" },
           sequence: { groupOrder: 0 },
         },
       },
       {
         extends: true,
-        test: { name: "alone", include: alone, fileParallelism: false, sequence: { groupOrder: 1 } },
+        test: { name: "alone", include: alone, fileParallelism: false, env, sequence: { groupOrder: 1 } },
       },
     ],
   },

@@ -21,6 +21,8 @@ import { dirname } from "node:path";
 import { finished, pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
+import { HttpsProxyAgent } from "https-proxy-agent";
+import { getProxyForUrl } from "proxy-from-env";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
 import { hashFile } from "../files/checksums.ts";
 import { renameSynced } from "../files/disk.ts";
@@ -278,15 +280,30 @@ async function request(
 function requestOnce(url: URL, headers: Record<string, string>, stallMs: number): Promise<IncomingMessage> {
   if (url.protocol !== "https:" && url.protocol !== "http:")
     throw new NlacError("ERR_DOWNLOAD", `${redact(url.href)}: not an http(s) address`);
+  const ca = authorities();
+  const own = { headers: { "user-agent": "nlac", ...headers }, agent: proxyFor(url, ca) };
   return new Promise((resolve, reject) => {
-    const own = { headers: { "user-agent": "nlac", ...headers } };
     const sent: ClientRequest =
-      url.protocol === "https:"
-        ? httpsGet(url, { ...own, ca: authorities() }, resolve)
-        : httpGet(url, own, resolve);
+      url.protocol === "https:" ? httpsGet(url, { ...own, ca }, resolve) : httpGet(url, own, resolve);
     sent.on("error", reject);
     sent.setTimeout(stallMs, () => sent.destroy(new Error(`no data for ${stallMs / 1000} s`)));
   });
+}
+
+/**
+ * The proxy for `url` by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY; undefined if there is none.
+ * Throws ERR_DOWNLOAD if it is not an http(s) address.
+ */
+function proxyFor(url: URL, ca: string[] | undefined): HttpsProxyAgent<string> | undefined {
+  const proxy = getProxyForUrl(url.href);
+  if (proxy === "") return undefined;
+  if (!URL.canParse(proxy) || !/^https?:/.test(proxy))
+    throw new NlacError(
+      "ERR_DOWNLOAD",
+      `The proxy for ${url.origin} is not an http(s) address: set HTTPS_PROXY and HTTP_PROXY to http://HOST:PORT, ` +
+        "or NO_PROXY to the hosts that need none.",
+    );
+  return new HttpsProxyAgent(proxy, { ca });
 }
 
 /**

@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:https";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { download, redact } from "../../lib/native/download.ts";
@@ -33,6 +34,63 @@ describe("download", () => {
     await download({ url: `${url}/f`, ...options });
     expect(requests).toHaveLength(1);
     expect(readdirSync(directory)).toEqual(["file.bin"]);
+  });
+
+  describe("through a proxy", () => {
+    /** A proxy that counts its tunnels, and asks for a password if `user` is given. */
+    async function proxy(user?: string) {
+      const tunnels: string[] = [];
+      const server = createHttpServer().on("connect", ({ url, headers }, socket) => {
+        const given = headers["proxy-authorization"]?.replace("Basic ", "") ?? "";
+        if (user !== undefined && Buffer.from(given, "base64").toString() !== user) {
+          socket.end("HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n");
+          return;
+        }
+        tunnels.push(url!);
+        const { hostname, port } = new URL(`http://${url}`);
+        const onward = connect(Number(port), hostname, () => {
+          socket.write("HTTP/1.1 200 OK\r\n\r\n");
+          socket.pipe(onward).pipe(socket);
+        });
+        for (const end of [socket, onward]) end.on("error", () => {});
+      });
+      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+      onTestFinished(() => {
+        server.close();
+        vi.unstubAllEnvs();
+      });
+      for (const name of ["NO_PROXY", "no_proxy"]) vi.stubEnv(name, "");
+      return { tunnels, address: `127.0.0.1:${(server.address() as AddressInfo).port}` };
+    }
+
+    it("that the environment names, except for the hosts of NO_PROXY", async () => {
+      const { url, requests } = await serve(respondWithRange(data));
+      const { tunnels, address } = await proxy("me:p@ss");
+      vi.stubEnv("HTTP_PROXY", `http://me:p%40ss@${address}`);
+      const { path, ...options } = target();
+      await download({ url: `${url}/f`, path, ...options });
+      expect(readFileSync(path).equals(data)).toBe(true);
+      expect(tunnels).toEqual([new URL(url).host]);
+      vi.stubEnv("NO_PROXY", "127.0.0.1");
+      await download({ url: `${url}/f`, ...options, path: `${path}.direct` });
+      expect([tunnels.length, requests.length]).toEqual([1, 2]);
+    });
+
+    it("that refuses or is none: an error without its password", async () => {
+      const { url, requests } = await serve(respondWithRange(data));
+      const { address } = await proxy("me:secret");
+      for (const [value, message] of [
+        [`http://me:wrong@${address}`, /407/],
+        ["socks5://me:wrong@127.0.0.1:1", /is not an http\(s\) address: set HTTPS_PROXY/],
+        ["http://me:wrong@127.0.0.1:1", /ECONNREFUSED/],
+      ] as const) {
+        vi.stubEnv("HTTP_PROXY", value);
+        const failed = download({ url: `${url}/f`, ...target(), attempts: 1 });
+        await expectFailure(failed, "ERR_DOWNLOAD", message);
+        await expect(failed).rejects.not.toThrow(/wrong/);
+      }
+      expect(requests).toEqual([]);
+    });
   });
 
   it("trusts the certificates of NODE_EXTRA_CA_CERTS also if pip has its own", async () => {

@@ -75,7 +75,7 @@ describe("nlac env check", () => {
     ],
     ["a tool that hangs", desk("() => new Promise(() => {})"), /no answer within 200 ms/],
     ["chance that is not the seed's", desk("() => Math.random()"), /the same seed gives another answer/],
-    ["a score out of range", desk('() => "Done."', "score: () => 2,"), /must be from 0 to 1, but is 2/],
+    ["a score out of range", desk('() => "Done."', "score: () => 2,"), /number from 0 to 1; it returned 2/],
     [
       "tasks that cannot be listed",
       desk('() => ""', 'tasks: { train: () => { throw new Error("x"); }, test: [] },'),

@@ -225,7 +225,9 @@ describe("concurrent generate calls", () => {
     const started = new Promise<void>((resolve) => {
       begun = resolve;
     });
-    const first = model.generate([long(1)], { onToken: () => begun() }).finally(() => order.push("long"));
+    // Enough of them to be running still when a busy machine delivers their first token late.
+    const many = Array.from({ length: 48 }, (_, i) => long(1 + 2 * i));
+    const first = model.generate(many, { onToken: () => begun() }).finally(() => order.push("long"));
     await started;
     const second = model.generate([{ ...long(2), maxNewTokens: 3 }]).finally(() => order.push("short"));
     const [[a], [b]] = await Promise.all([first, second]);

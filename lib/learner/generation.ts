@@ -182,6 +182,9 @@ export class Generator {
     const own = checkIdList(request.stopTokenIds, `${where}.stopTokenIds`, this.#owner.info);
     const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
     if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
+    const forbidden = checkIdList(request.forbidden, `${where}.forbidden`, this.#owner.info);
+    const text =
+      grammar === undefined ? "" : once(grammars, grammar, () => grammarText(grammar, `${where}.grammar`));
     return {
       tokens: ids,
       maxNewTokens: checkInteger(request.maxNewTokens ?? 256, `${where}.maxNewTokens`, 1),
@@ -194,9 +197,8 @@ export class Generator {
         `${where}.repetitionPenalty`,
         Number.MIN_VALUE,
       ),
-      forbidden: checkIdList(request.forbidden, `${where}.forbidden`, this.#owner.info),
-      grammar:
-        grammar === undefined ? "" : once(grammars, grammar, () => grammarText(grammar, `${where}.grammar`)),
+      forbidden: text === "" ? forbidden : Int32Array.of(...forbidden, ...this.#marksWithout(text)),
+      grammar: text,
       forced: checkIdList(request.forced, `${where}.forced`, this.#owner.info),
       seed: 0n,
       stopTokenIds: Int32Array.from([...this.#owner.endOfTurnIds, ...own]),
@@ -211,13 +213,22 @@ export class Generator {
     };
   }
 
+  /** The marks of calls that a grammar does not name: its texts must not contain such control tokens. */
+  #marksWithout(grammar: string): number[] {
+    const tokenizer = this.#owner.needTokenizer();
+    const named = grammar.replaceAll("\\", ""); // quotes in marks are escaped
+    const isForbidden = (id: number) =>
+      id < this.#owner.info.vocabSize && !named.includes(tokenizer.contentOf(id));
+    return [...tokenizer.callMarkIds].filter(isForbidden);
+  }
+
   #giveTokenBytes(): void {
     if (this.#tokenBytesGiven) return;
     const tokenizer = this.#owner.needTokenizer();
     const bytes = tokenizer.tokenBytes();
     // The model may have more rows than the tokenizer has tokens; the others have no text.
     while (bytes.length < this.#owner.info.vocabSize) bytes.push(new Uint8Array());
-    // Control tokens get no text, except those with which a grammar's calls are written. Control
+    // Control tokens get no text, except the marks of calls (see `#marksWithout`). Control
     // characters other than line breaks get none either: the grammar library would allow them in
     // JSON strings with a maxLength.
     const { specialIds, callMarkIds } = tokenizer;

@@ -69,6 +69,8 @@ class MessagesReader {
   /** Whether the header may still be the start of an answer without one. */
   #maybeText = true;
   #thinking = false;
+  /** In a call's message, whose texts may contain the marks of calls. */
+  #calling = false;
 
   constructor(tokenizer: Tokenizer, { opening, answer }: NonNullable<ReasoningForm["messages"]>) {
     this.#tokenizer = tokenizer;
@@ -79,8 +81,9 @@ class MessagesReader {
   read(id: number): readonly Part[] {
     const special = this.#tokenizer.specialIds.has(id);
     if (this.#header === undefined) {
-      if (!special) return [{ id }];
+      if (!special || (this.#calling && isText(this.#tokenizer, id))) return [{ id }];
       this.#header = [id];
+      this.#calling = false;
       return [];
     }
     this.#header.push(id);
@@ -93,8 +96,9 @@ class MessagesReader {
   end(): readonly Part[] {
     const ids = this.#header ?? [];
     // Under a grammar, a header may be spelled without its control tokens.
-    const call = this.#maybeText ? [] : this.#callIn(ids);
-    const closes = this.#thinking && call.length > 0;
+    const call = this.#callIn(ids);
+    this.#calling = call.length > 0;
+    const closes = this.#thinking && this.#calling;
     const parts = this.#maybeText ? ids.map((id) => ({ id })) : call;
     this.#header = undefined;
     this.#maybeText = false;
@@ -113,7 +117,8 @@ class MessagesReader {
   #isRecipient(): boolean {
     const text = this.#tokenizer.decode(this.#header!, { continues: true });
     const start = " to=";
-    return this.#header!.length <= maxHeld && (start.startsWith(text) || /^ to=[^\n]*$/.test(text));
+    const isOpen = this.#header!.length <= maxHeld && channelCall(text) === undefined;
+    return isOpen && (start.startsWith(text) || /^ to=[^\n]*$/.test(text));
   }
 
   #opened(header: readonly number[]): readonly Part[] {
@@ -121,7 +126,8 @@ class MessagesReader {
     const call = answers ? [] : this.#callIn(header);
     this.#header = undefined;
     const thought = this.#thinking;
-    this.#thinking = !answers && call.length === 0;
+    this.#calling = call.length > 0;
+    this.#thinking = !answers && !this.#calling;
     if (this.#thinking) return [{ text: thought ? "\n" : thinkOpen }];
     return [...(thought ? [{ text: thinkClose }] : []), ...call];
   }

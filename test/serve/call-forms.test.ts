@@ -251,4 +251,58 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
     const [made] = choices[0]!.message.tool_calls as OpenAI.ChatCompletionMessageFunctionToolCall[];
     expect(isValid(JSON.parse(made!.function.arguments))).toBe(true);
   });
+
+  it("keeps marks of calls that a required call has in its texts, for a model of random weights", async () => {
+    const isValid = new Ajv2020().compile(longText);
+    const client = await randomClient(name);
+    for (let seed = 1; seed <= 4; seed++) {
+      const { choices } = await client.chat.completions.create({
+        ...{ model: "tiny", messages: hello.messages, temperature: 2, max_tokens: 2000, seed },
+        tools: [{ type: "function" as const, function: { ...weather, parameters: longText } }],
+        tool_choice: "required" as const,
+      });
+      expect(choices[0]!.finish_reason).toBe("tool_calls");
+      const [made] = choices[0]!.message.tool_calls as OpenAI.ChatCompletionMessageFunctionToolCall[];
+      expect(isValid(JSON.parse(made!.function.arguments))).toBe(true);
+    }
+  });
 });
+
+it.each(["channels-like", "braces-like", "args-like"])(
+  "JSON has no control tokens of calls, for a model of random weights and %s's template",
+  async (name) => {
+    const client = await randomClient(name);
+    for (let seed = 1; seed <= 2; seed++) {
+      const { choices } = await client.chat.completions.create({
+        ...{ model: "tiny", messages: hello.messages, temperature: 2, max_tokens: 2000, seed },
+        response_format: {
+          type: "json_schema",
+          json_schema: { name: "long", schema: longText, strict: true },
+        },
+      });
+      const { finish_reason, message } = choices[0]!;
+      expect(finish_reason).toBe("stop");
+      expect(new Ajv2020().validate(longText, JSON.parse(message.content!))).toBe(true);
+      for (const mark of controls[name] ?? ["[TOOL_CALLS]", "[ARGS]"])
+        expect(message.content).not.toContain(mark);
+    }
+  },
+);
+
+const longText = {
+  type: "object",
+  properties: { note: { type: "string", minLength: 200 } },
+  required: ["note"],
+  additionalProperties: false,
+};
+
+/** A client of a server with a model of random weights. */
+async function randomClient(name: string): Promise<OpenAI> {
+  const parts = withControlTokens(byteTokenizerParts(), controls[name] ?? ["[TOOL_CALLS]", "[ARGS]"]);
+  const tokenizer = new Tokenizer({ ...parts, chatTemplate: template(name) });
+  const config = { ...tinyConfig, vocab_size: 300, max_position_embeddings: 4096 };
+  const learner = await tinyLearner({ tokenizer }, config);
+  const server = await serve({ learner, name: "tiny", port: 0 });
+  open.push(server, { close: () => learner.dispose() });
+  return new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+}

@@ -218,7 +218,7 @@ export class Generator {
     const tokenizer = this.#owner.needTokenizer();
     const named = grammar.replaceAll("\\", ""); // quotes in marks are escaped
     const isForbidden = (id: number) =>
-      id < this.#owner.info.vocabSize && !named.includes(tokenizer.contentOf(id));
+      id < this.#owner.info.vocabSize && !named.includes(tokenizer.contentOf(id)!);
     return [...tokenizer.callMarkIds].filter(isForbidden);
   }
 

@@ -460,19 +460,16 @@ export class Conversation {
     return form === undefined || isMessage ? this.#opening() : this.#openingOfEarlier();
   }
 
-  /** The form of the template's calls; undefined without tools, and if it is not known. */
+  /**
+   * The form of calls that end a turn in their own way; undefined without tools, and if the template
+   * does not support calls. Only rendered for vocabularies with an id that ends such turns.
+   */
   #callForm(): CallForm | undefined {
     const { template, tokenizer, system, tools = [] } = this.#context;
-    const find = () => {
-      if (tools.length === 0) return undefined;
-      try {
-        return template.callForm(tokenizer, { system, tools });
-      } catch (error) {
-        if (error instanceof NlacError && error.code === "ERR_CONFIG") return undefined;
-        throw error;
-      }
+    const isPossible = tools.length > 0 && tokenizer.callEndIds.size > 0;
+    this.#context.callForm ??= {
+      form: isPossible ? template.knownCallForm(tokenizer, { system, tools }) : undefined,
     };
-    this.#context.callForm ??= { form: find() };
     return this.#context.callForm.form;
   }
 

@@ -400,6 +400,16 @@ export class ChatTemplate {
     return mapForm(this.#callForm(tokenizer, context), (pieces) => pieces.map(({ text }) => text).join(""));
   }
 
+  /** The same, but undefined if the template does not support calls. Throws if it reaches a limit. */
+  knownCallForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm | undefined {
+    try {
+      return this.callForm(tokenizer, context);
+    } catch (error) {
+      if (!(error instanceof NlacError) || error.cause instanceof TemplateLimitError) throw error;
+      return undefined;
+    }
+  }
+
   /** The form of the template's calls; remembered. */
   #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
     let forms = this.#callForms.get(tokenizer);
@@ -488,8 +498,8 @@ export class ChatTemplate {
     const separator = parted.separator === "" ? "\n" : parted.separator;
     const pieces = mapForm({ ...parted, separator }, (text) => marking.marks.read(text));
     const last = pieces.after.at(-1);
-    const isControl = last?.trusted === true && tokenizer.specialIds.has(tokenizer.idOf(last.text) ?? -1);
-    if (turn.endsWith(closing) || !isControl) return pieces;
+    const ends = last?.trusted === true && tokenizer.callEndIds.has(tokenizer.idOf(last.text) ?? -1);
+    if (turn.endsWith(closing) || !ends) return pieces;
     return { ...pieces, after: pieces.after.slice(0, -1), end: [last] };
   }
 

@@ -83,6 +83,8 @@ export class Tokenizer {
   readonly specialIds: ReadonlySet<number>;
   /** Those that are part of a call's form and belong to a generation's text. */
   readonly callMarkIds: ReadonlySet<number>;
+  /** Those that end a turn of calls; empty in most vocabularies. */
+  readonly callEndIds: ReadonlySet<number>;
   /**
    * Ids of tokens that are matched whole in template text only: control tokens and e.g. `<think>`.
    * Tokens of whitespace are not among them; they are matched in all text.
@@ -184,8 +186,10 @@ export class Tokenizer {
     const eos = named.eos_token === undefined ? undefined : this.idOf(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
-    const callEndIds = special.filter(({ content }) => callEnds.includes(content)).map(({ id }) => id);
-    this.eosTokenIds = [...new Set([...eosTokenIds, ...callEndIds])];
+    this.callEndIds = new Set(
+      special.filter(({ content }) => callEnds.includes(content)).map(({ id }) => id),
+    );
+    this.eosTokenIds = [...new Set([...eosTokenIds, ...this.callEndIds])];
   }
 
   /**

@@ -1,10 +1,12 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
 import { parseAction, policyConversation, turnTokens } from "../../lib/prompts/policy.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
-import { fixtureJson, type TokenizerName, tokenizerNamed } from "./fixtures.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { byteTokenizerParts, withControlTokens } from "../support/scripted-model.ts";
+import { fixtureJson, fixtureText, type TokenizerName, tokenizerNamed } from "./fixtures.ts";
 
 interface RecordedCall {
   tokenizer: TokenizerName;
@@ -69,6 +71,39 @@ it("the form of a call is rendered once for the same tools", () => {
   const [first, second] = [write(), write()];
   expect(second.text).toBe(first.text);
   expect(second.readings).toBeLessThan(first.readings);
+});
+
+describe("a conversation with tools whose turns are only text", () => {
+  const converse = (chatTemplate: string, more: readonly string[] = []) => {
+    const tokenizer = new Tokenizer({ ...withControlTokens(byteTokenizerParts(), more), chatTemplate });
+    const template = ChatTemplate.of(tokenizer);
+    const conversation = Conversation.start(tokenizer, template, question, { tools: [tool] });
+    return { template, text: () => tokenizer.decode(conversation.tokens), conversation, tokenizer };
+  };
+  const refusing =
+    "{{ tools }}{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no calls') }}{% endif %}" +
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+  it.each([[[]], [["<|call|>"]], [["<|tool_response>"]]])(
+    "continues if its template refuses calls, with the control tokens %j",
+    (more) => {
+      const { conversation, tokenizer, text } = converse(refusing, more);
+      conversation.appendGeneration({ tokens: tokenizer.encode("Hello.") });
+      expect(text().endsWith("<|im_start|>assistant\nHello.<|im_end|>\n")).toBe(true);
+      const { tokens } = conversation;
+      const call = { name: "get_weather", arguments: "{}" };
+      expect(() => conversation.appendCalls([call])).toThrow(/no calls/);
+      expect(conversation.tokens).toEqual(tokens);
+    },
+  );
+
+  it("renders no calls if its vocabulary has no id that ends a turn of calls", () => {
+    const { conversation, template, tokenizer } = converse(fixtureText("templates/qwen-like.jinja"));
+    const callForm = vi.spyOn(template, "callForm");
+    conversation.appendGeneration({ tokens: tokenizer.encode("Hello.") });
+    expect(callForm).not.toHaveBeenCalled();
+  });
 });
 
 describe.each(["qwen-like", "llama3-like"] as const)("the policy's calls, by %s's template", (name) => {

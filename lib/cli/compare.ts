@@ -184,6 +184,8 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
         display.changed(run);
         if (run.state !== "running") writeReport(makeReport(comparison, runs), directory, axisOf[flags.axis]);
       },
+      onWait: (run, holder) =>
+        display.note(`${nameOf(run)} is in use by ${holder}: waiting until that process ends …`),
     });
     const stop = (signal: NodeJS.Signals) => {
       display.note(`${signal}: stopping the runs at their next safe point (again to quit at once) …`);

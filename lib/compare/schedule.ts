@@ -13,6 +13,7 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { residentMemory } from "../base/platform.ts";
 import { onDisk, readJson } from "../files/disk.ts";
+import { withLock } from "../files/lock.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { hasCheckpoint } from "../run/checkpoints.ts";
@@ -97,42 +98,56 @@ export interface ScheduleOptions {
   program?: readonly string[];
   /** Called when a run has started or ended. */
   onChange?(run: ComparedRun): void;
+  /** Called when a run waits for `holder`, a process that trains it already. */
+  onWait?(run: ComparedRun, holder: string): void;
 }
 
 export class Schedule {
   readonly #options: ScheduleOptions;
   readonly #children = new Set<ChildProcess>();
-  #stopping = false;
+  readonly #stopping = new AbortController();
 
   constructor(options: ScheduleOptions) {
     this.#options = options;
   }
 
-  /** Trains the runs that are not finished. Continues after a failed run. Throws ERR_IO. */
+  /**
+   * Trains the runs that are not finished. Continues after a failed run. Throws ERR_IO, after all
+   * processes have ended.
+   */
   async train(runs: readonly TrainableRun[]): Promise<void> {
     const waiting = runs.filter(({ state }) => state !== "finished");
     const worker = async () => {
-      for (;;) {
-        const run = this.#stopping ? undefined : waiting.shift();
-        if (run === undefined) return;
-        await this.#run(run);
+      try {
+        for (;;) {
+          const run = this.#isStopping ? undefined : waiting.shift();
+          if (run === undefined) return;
+          await this.#run(run);
+        }
+      } catch (error) {
+        // A second stop would not let the processes reach a safe point.
+        if (!this.#isStopping) this.stop();
+        throw error;
       }
     };
-    try {
-      await Promise.all(Array.from({ length: this.#options.jobs }, worker));
-    } catch (error) {
-      this.stop();
-      throw error;
-    }
+    const ended = await Promise.allSettled(Array.from({ length: this.#options.jobs }, worker));
+    const failed = ended.find(({ status }) => status === "rejected");
+    if (failed !== undefined) throw (failed as PromiseRejectedResult).reason;
+  }
+
+  get #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
   }
 
   /** Stops the processes at their next safe point; a second call stops them at once. */
   stop(): void {
-    this.#stopping = true;
+    this.#stopping.abort();
     for (const child of this.#children) child.kill("SIGTERM");
   }
 
   async #run(run: TrainableRun): Promise<void> {
+    await this.#waitForOthers(run);
+    if (this.#isStopping) return;
     run.state = "running";
     run.started = performance.now();
     this.#options.onChange?.(run);
@@ -148,6 +163,20 @@ export class Schedule {
     run.state = state;
     delete run.started;
     this.#options.onChange?.(run);
+  }
+
+  /** Waits until no other process trains the run: a killed comparison leaves its processes running. */
+  async #waitForOthers(run: TrainableRun): Promise<void> {
+    if (!existsSync(run.path)) return;
+    try {
+      await withLock(join(run.path, "lock"), async () => {}, {
+        pollMs: 1000,
+        signal: this.#stopping.signal,
+        onWait: (holder) => this.#options.onWait?.(run, holder),
+      });
+    } catch {
+      // Stopped; or a file system error, which also fails the training below.
+    }
   }
 
   async #process(run: TrainableRun): Promise<Omit<Outcome, "seconds">> {
@@ -197,7 +226,7 @@ export class Schedule {
       if (stopped === undefined) return { state: "failed", reason: "ended without a result", peakBytes };
       return { state: stopped ? "stopped" : "finished", reason: null, peakBytes };
     }
-    if (this.#stopping) return { state: "stopped", reason: null, peakBytes };
+    if (this.#isStopping) return { state: "stopped", reason: null, peakBytes };
     return { state: "failed", reason: fault(log, logged) ?? ended, peakBytes };
   }
 }

@@ -75,6 +75,8 @@ export interface LockOptions {
    * for this long while this process waits, in milliseconds. Default 60 000.
    */
   staleMs?: number;
+  /** Ends the wait; `withLock` then throws an AbortError. */
+  signal?: AbortSignal;
 }
 
 /** Runs `body` while holding `path`; waits for other holders. Throws ERR_IO. */
@@ -83,7 +85,7 @@ export async function withLock<T>(
   body: () => Promise<T>,
   options: LockOptions = {},
 ): Promise<T> {
-  const { pollMs = 250, staleMs = defaultStaleMs } = options;
+  const { pollMs = 250, staleMs = defaultStaleMs, signal } = options;
   makeDirectory(dirname(path));
   const watch = new Watch(path, staleMs);
   let waited = false;
@@ -91,7 +93,7 @@ export async function withLock<T>(
   while (typeof taken !== "string") {
     if (!waited) options.onWait?.(taken.holder);
     waited = true;
-    await sleep(pollMs);
+    await sleep(pollMs, undefined, { signal });
     taken = take(path, watch.hasEnded);
   }
   const lock = holding(path, taken, staleMs);

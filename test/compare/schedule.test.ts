@@ -41,8 +41,11 @@ function scene(directory: string, modes: Record<string, string>) {
       .split("\n")
       .map((line) => JSON.parse(line) as Call);
   const out = join(directory, "out");
-  const schedule = (jobs: number, onChange?: (run: ComparedRun) => void) =>
-    new Schedule({ jobs, threads: 5, program: [process.execPath, fake, at], onChange });
+  const schedule = (
+    jobs: number,
+    onChange?: (run: ComparedRun) => void,
+    onWait?: (run: ComparedRun, holder: string) => void,
+  ) => new Schedule({ jobs, threads: 5, program: [process.execPath, fake, at], onChange, onWait });
   const forget = () => rmSync(join(at, "calls"), { force: true });
   const hanging = async () => {
     while (!existsSync(join(at, "hanging"))) await setTimeout(10);
@@ -141,9 +144,9 @@ test("a stop reaches the processes and starts no more; the runs continue with --
     expect(calls()[2]!.argv).toContain("errands");
   }));
 
-test("a killed comparison continues from checkpoints; a run locked by another process is left alone", () =>
+test("a killed comparison continues from checkpoints, and waits for a run that another process trains", () =>
   inDirectory(async (directory) => {
-    const { out, schedule } = scene(directory, { any: "finish" });
+    const { out, schedule, calls } = scene(directory, { any: "finish" });
     const [a, b] = [join(out, "a", "0"), join(out, "b", "0")];
     for (const path of [a, b]) mkdirSync(path, { recursive: true });
     writeFileSync(join(a, "latest"), "000000");
@@ -151,10 +154,42 @@ test("a killed comparison continues from checkpoints; a run locked by another pr
     writeFileSync(join(b, "lock"), lockOf(process.ppid));
     const runs = findRuns([run("a", 0), run("b", 0)], out);
     expect(states(runs)).toEqual(["stopped", "waiting"]);
-    await schedule(1).train(runs);
-    expect(states(runs)).toEqual(["finished", "failed"]);
-    expect(runs[1]!.outcome!.reason).toContain(`in use by process ${process.ppid}`);
+    const waits: string[] = [];
+    const hasWaited = async (times: number) => {
+      while (waits.length < times) await setTimeout(10);
+    };
+    const onWait = ({ method }: ComparedRun, holder: string) => waits.push(`${method}: ${holder}`);
+
+    // A stop ends the wait, and leaves the run as it is.
+    const stopped = schedule(1, undefined, onWait);
+    const first = stopped.train(runs);
+    await hasWaited(1);
+    stopped.stop();
+    await first;
+    expect(states(runs)).toEqual(["finished", "waiting"]);
+    expect(existsSync(`${b}.json`)).toBe(false);
     expect(existsSync(join(b, "lock"))).toBe(true);
+
+    const second = schedule(1, undefined, onWait).train(runs);
+    await hasWaited(2);
+    writeFileSync(join(b, "latest"), "000000");
+    rmSync(join(b, "lock"));
+    await second;
+    expect(states(runs)).toEqual(["finished", "finished"]);
+    expect(waits).toEqual(Array(2).fill(`b: process ${process.ppid}`));
+    // From the checkpoint that the other process has written meanwhile.
+    expect(calls().at(-1)!.argv).toEqual(["train", "--resume", "--run", b, "--json"]);
+  }));
+
+test("after an I/O error, training rejects only when all processes have ended", () =>
+  inDirectory(async (directory) => {
+    const { out, schedule } = scene(directory, { "a-0": "finish", "b-0": "hang" });
+    const runs = findRuns([run("a", 0), run("b", 0), run("c", 0)], out);
+    const training = schedule(2, ({ method, state }) => {
+      if (method === "a" && state === "finished") throw new Error("disk full");
+    }).train(runs);
+    await expect(training).rejects.toThrow("disk full");
+    expect(states(runs)).toEqual(["finished", "stopped", "waiting"]);
   }));
 
 test("a run that began under another recipe is not mixed with this one's", () =>

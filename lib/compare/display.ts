@@ -18,6 +18,8 @@ import { type RunFigures, readFigures, valueAt } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 import { formatCount, formatShare, nameOf } from "./table.ts";
 
+/** A metrics file is not read again for this many times as long as reading it took. */
+const readingPause = 50;
 /** Seconds between updates. */
 const plainInterval = 60;
 const drawInterval = 2;
@@ -26,6 +28,8 @@ const barWidth = 16;
 interface Standing {
   /** Size of the metrics file when it was last read. */
   bytes: number;
+  /** `performance.now()` from which it may be read again, so that reading costs little time. */
+  due: number;
   steps: number;
   /** Steps when the run's process started, to compute its speed. */
   stepsBefore: number | undefined;
@@ -56,7 +60,7 @@ export class RunsDisplay {
 
   /** Call when a run has started or ended. */
   changed(run: ComparedRun): void {
-    const standing = this.#read(run);
+    const standing = this.#read(run, true);
     if (run.state === "running") standing.stepsBefore = standing.steps;
     if (this.#stream.isTTY) this.#draw();
     else this.#stream.write(`${this.#line(run)}\n`);
@@ -157,18 +161,28 @@ export class RunsDisplay {
     return Number.isNaN(value) ? null : value;
   }
 
-  /** The run's progress; reads its metrics if they have grown. */
-  #read(run: ComparedRun): Standing {
+  /** The run's progress; reads its metrics if they have grown, and if it is time or `now`. */
+  #read(run: ComparedRun, now = false): Standing {
     const standing = this.#standings.get(run) ?? {
       bytes: -1,
+      due: 0,
       steps: 0,
       stepsBefore: undefined,
       figures: undefined,
     };
     this.#standings.set(run, standing);
     const bytes = statSync(join(run.path, "metrics.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
-    if (bytes === standing.bytes) return standing;
-    const figures = readFigures(run.path, this.#stepsOf(run.method));
-    return Object.assign(standing, { bytes, steps: figures.environmentSteps, figures });
+    const started = performance.now();
+    if (bytes === standing.bytes || (!now && started < standing.due)) return standing;
+    standing.bytes = bytes;
+    try {
+      standing.figures = readFigures(run.path, this.#stepsOf(run.method));
+      standing.steps = standing.figures.environmentSteps;
+    } catch {
+      // The file is damaged: the report says so when the run has ended.
+    }
+    const ended = performance.now();
+    standing.due = ended + readingPause * (ended - started);
+    return standing;
   }
 }

@@ -1,10 +1,17 @@
+import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { RunsDisplay } from "../../lib/compare/display.ts";
 import { makeReport } from "../../lib/compare/report.ts";
+import * as figures from "../../lib/compare/run-figures.ts";
 import type { ComparedRun } from "../../lib/compare/schedule.ts";
 import { comparisonOf, learningRows, writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
+
+vi.mock("../../lib/compare/run-figures.ts", async (original) => {
+  const module = await original<typeof figures>();
+  return { ...module, readFigures: vi.fn(module.readFigures) };
+});
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "performance"] }));
 afterEach(() => void vi.useRealTimers());
@@ -41,6 +48,57 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     display.end();
     vi.advanceTimersByTime(300_000);
     expect(stream.written).toHaveLength(3);
+  }));
+
+test("metrics that take long to read are read less often, and at the run's end", () =>
+  inDirectory((directory) => {
+    const [run] = waiting(directory, 1);
+    const stream = screen({ isTTY: true });
+    const read = vi.mocked(figures.readFigures);
+    const display = new RunsDisplay([run!], () => 1000, stream);
+    Object.assign(run!, { state: "running", started: performance.now() });
+    writeRun(run!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
+    read.mockImplementationOnce((...given) => {
+      vi.advanceTimersByTime(1000); // as long as it takes to read
+      return read(...given);
+    });
+    display.changed(run!);
+    read.mockClear();
+    const grow = () => appendFileSync(join(run!.path, "metrics.jsonl"), "{");
+    for (let i = 0; i < 20; i++) {
+      grow();
+      vi.advanceTimersByTime(2000);
+    }
+    expect(read).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(20_000);
+    expect(read).toHaveBeenCalledTimes(1);
+    read.mockImplementationOnce((...given) => {
+      vi.advanceTimersByTime(1000);
+      return read(...given);
+    });
+    grow();
+    display.changed(run!);
+    read.mockClear();
+    grow();
+    Object.assign(run!, { state: "finished", started: undefined });
+    display.changed(run!);
+    expect(read).toHaveBeenCalledTimes(1);
+    display.end();
+  }));
+
+test("damaged metrics do not end the display, which keeps the last figures", () =>
+  inDirectory((directory) => {
+    const [run] = waiting(directory, 1);
+    const stream = screen({ isTTY: false });
+    const display = new RunsDisplay([run!], () => 1000, stream);
+    writeRun(run!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
+    Object.assign(run!, { state: "running", started: performance.now() });
+    display.changed(run!);
+    writeFileSync(join(run!.path, "metrics.jsonl"), "no record\nnor this\n");
+    vi.advanceTimersByTime(61_000);
+    expect(stream.written).toHaveLength(2);
+    expect(stream.written[1]).toContain("500/1,000 steps");
+    display.end();
   }));
 
 test("at a terminal: a line a run, renewed in place, as many and as long as there is room for", () =>

@@ -112,16 +112,21 @@ export function syncDirectory(path: string): void {
  * stands for the whole file. Throws ERR_IO.
  */
 export function renameSynced(from: string, to: string): void {
-  onDisk(from, () => {
-    const fd = openSync(from, "r");
+  syncFile(from);
+  onDisk(from, () => renameSync(from, to));
+  syncDirectory(dirname(to));
+}
+
+/** Flushes a file's content to disk. Throws ERR_IO. */
+export function syncFile(path: string): void {
+  onDisk(path, () => {
+    const fd = openSync(path, "r");
     try {
       fsyncSync(fd);
     } finally {
       closeSync(fd);
     }
-    renameSync(from, to);
   });
-  syncDirectory(dirname(to));
 }
 
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */

@@ -22,6 +22,7 @@ import { dirname, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter, silent } from "../display/reporter.ts";
 import { hashFile } from "../files/checksums.ts";
+import { syncDirectory, syncFile } from "../files/disk.ts";
 import { withLock } from "../files/lock.ts";
 import { download, fetchText, redact } from "./download.ts";
 import { cacheRoot, type Env } from "./paths.ts";
@@ -356,16 +357,33 @@ export function indexUrl(env: Env = process.env): string {
   return "https://pypi.org/simple";
 }
 
-/** Moves the files into place: by a rename, or file by file with the records last. */
+/**
+ * Moves the files into place: by a rename, or file by file with the records last. All files are on
+ * disk first, so that after a power failure a record never stands for missing or empty ones.
+ */
 function merge(staging: string, directory: string): void {
+  syncTree(staging);
   if (!existsSync(directory)) {
     renameSync(staging, directory);
+    syncDirectory(dirname(directory));
     return;
   }
   const names = readdirSync(staging);
   const isRecord = (name: string) => name.endsWith(".dist-info");
-  for (const name of [...names.filter((n) => !isRecord(n)), ...names.filter(isRecord)])
-    moveInto(join(staging, name), join(directory, name));
+  const move = (name: string) => moveInto(join(staging, name), join(directory, name));
+  names.filter((name) => !isRecord(name)).forEach(move);
+  syncTree(directory);
+  names.filter(isRecord).forEach(move);
+}
+
+/** Flushes all files and names below `path`; 10,000 headers take some seconds. Throws ERR_IO. */
+function syncTree(path: string): void {
+  for (const entry of readdirSync(path, { withFileTypes: true })) {
+    const inner = join(path, entry.name);
+    if (entry.isDirectory()) syncTree(inner);
+    else if (entry.isFile()) syncFile(inner);
+  }
+  syncDirectory(path);
 }
 
 function moveInto(from: string, to: string): void {

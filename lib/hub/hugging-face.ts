@@ -96,8 +96,19 @@ async function cachedSnapshot(folder: string, { file, revision }: HubName): Prom
   if (commit === undefined || !isCommit(commit)) return undefined;
   const snapshot = join(folder, "snapshots", commit);
   if (file !== undefined) return existsSync(join(snapshot, file)) ? join(snapshot, file) : undefined;
-  const files = ["config.json", "tokenizer.json", ...((await weightFiles(snapshot)) ?? [singleFile])];
-  return files.every((name) => existsSync(join(snapshot, name))) ? snapshot : undefined;
+  const files = ["config.json", ...((await weightFiles(snapshot)) ?? [singleFile])];
+  const isWhole =
+    files.every((name) => existsSync(join(snapshot, name))) &&
+    (existsSync(join(snapshot, "tokenizer.json")) || existsSync(noTokenizer(folder, commit)));
+  return isWhole ? snapshot : undefined;
+}
+
+/**
+ * The file with which Hugging Face's tools, too, record that a repository has no tokenizer.json. Such
+ * a model takes ids only.
+ */
+function noTokenizer(folder: string, commit: string): string {
+  return join(folder, ".no_exist", commit, "tokenizer.json");
 }
 
 const isCommit = (revision: string): boolean => /^[0-9a-f]{40}$/.test(revision);
@@ -199,6 +210,11 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
       `Downloading ${about}: ${formatBytes(bytes(weights))} in ${weights.length} weight ${weights.length === 1 ? "file" : "files"}, into ${folder}.`,
     );
     await fetchFiles(weights);
+    if (!entries.has("tokenizer.json")) {
+      const mark = noTokenizer(folder, commit);
+      mkdirSync(dirname(mark), { recursive: true });
+      writeAtomically(mark, "");
+    }
   }
   // Written last, so that a branch never names an empty snapshot.
   if (name.revision !== commit) {

@@ -124,6 +124,18 @@ describe("a model of the hub", () => {
     expect(weights()).toBe(1);
   });
 
+  it("is complete without a tokenizer if the repository has none", async () => {
+    const { "tokenizer.json": _, ...files } = repository.files;
+    const { server, resolve } = await place({ "them/errands": { files } });
+    const path = await resolve("them/errands");
+    const asked = server.requests.length;
+    expect(await resolve("them/errands", { HF_HUB_OFFLINE: "1" })).toBe(path);
+    expect(server.requests).toHaveLength(asked);
+    const learner = await Learner.load(path, { dtype: "float32" });
+    expect((await learner.logits([[1, 2, 3]])).length).toBeGreaterThan(0);
+    await learner.dispose();
+  });
+
   it("continues an interrupted download, and discards one with other bytes", async () => {
     const first = await place();
     await first.resolve("them/errands");

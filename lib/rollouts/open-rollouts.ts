@@ -63,7 +63,7 @@ export async function openRollouts<Model extends Learner | DistributedLearner>(
   const sender =
     config.engine === "openai"
       ? undefined
-      : new Sender(model, servers, await SharedWeights.open(config.shared), kind, config.every);
+      : new Sender(model, servers, await SharedWeights.open(config.shared), kind, config.every, log);
   const player = new ServerPlayer(model, own, servers, sender, engine);
   return {
     model: overlay(model, {
@@ -97,6 +97,9 @@ class Sender {
   readonly #shared: SharedWeights;
   readonly #kind: Weights["kind"];
   readonly #every: number;
+  readonly #warn: (line: string) => void;
+  /** Whether the warning was given that earlier versions remain. */
+  #warned = false;
   readonly #run = randomBytes(4).toString("hex");
   #sending: Promise<void> = Promise.resolve();
   #version = 0;
@@ -109,12 +112,14 @@ class Sender {
     shared: SharedWeights,
     kind: Weights["kind"],
     every: number,
+    warn: (line: string) => void,
   ) {
     this.#model = model;
     this.#servers = servers;
     this.#shared = shared;
     this.#kind = kind;
     this.#every = every;
+    this.#warn = warn;
   }
 
   /** Number of the last version, from 1. */
@@ -161,13 +166,20 @@ class Sender {
         this.#kind === "adapter" ? this.#model.exportAdapter(path) : this.#model.exportHuggingFace(path),
       );
       await this.#servers.install({ label: `nlac-${this.#run}-${version}`, kind: this.#kind, directory });
-      await this.#shared.keepOnly(directory);
+      await this.#shared.keepOnly(directory).catch((error: Error) => this.#warnOfRemains(error));
     } catch (error) {
       this.#steps += before;
       throw error;
     } finally {
       this.#seconds += (performance.now() - started) / 1000;
     }
+  }
+
+  /** On NFS, a file that a server still has open cannot be removed yet. */
+  #warnOfRemains(error: Error): void {
+    if (this.#warned) return;
+    this.#warned = true;
+    this.#warn(`rollouts: earlier versions of the weights could not be removed. ${error.message}`);
   }
 
   async close(): Promise<void> {

@@ -51,13 +51,16 @@ export class SharedWeights {
     return directory;
   }
 
-  /** Removes all versions but one. Throws ERR_IO. */
+  /** Removes all versions but one. Throws ERR_IO, after it has removed the others that it can. */
   async keepOnly(directory: string | undefined): Promise<void> {
     try {
+      const failures: unknown[] = [];
       for (const name of await readdir(this.#path)) {
         const path = join(this.#path, name);
-        if (named.test(name) && path !== directory) await rm(path, { recursive: true });
+        if (!named.test(name) || path === directory) continue;
+        await rm(path, { recursive: true }).catch((error: unknown) => failures.push(error));
       }
+      if (failures.length > 0) throw failures[0];
     } catch (error) {
       throw fromFileSystem(error, this.#path);
     }

@@ -2,11 +2,13 @@
 
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
 import type { Learner } from "../../lib/learner/learner.ts";
 import type { GenerateRequest, StepOptions } from "../../lib/model/language-model.ts";
 import type { RolloutsConfig } from "../../lib/rollouts/config.ts";
 import { openRollouts, type Rollouts } from "../../lib/rollouts/open-rollouts.ts";
+import { SharedWeights } from "../../lib/rollouts/shared-weights.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import {
   type InferenceServer,
@@ -195,6 +197,26 @@ test.each(both)("an answer of %s that began before a switch is refused and asked
     const own = await learner.generate([request(1), request(2)]);
     expect([first!.tokens, late!.tokens]).toEqual(own.map(({ tokens }) => tokens));
     expect(labels(servers[0]!)).toHaveLength(2);
+  });
+});
+
+test("earlier weights that cannot be removed are a warning, once", async () => {
+  await scene("vllm", [{}], async ({ servers, lines, start }) => {
+    const { model } = await start();
+    const busy = new NlacError("ERR_IO", "version-000001: EBUSY.");
+    const keepOnly = vi.spyOn(SharedWeights.prototype, "keepOnly").mockRejectedValue(busy);
+    try {
+      for (const version of [1, 2]) {
+        await model.rollouts.generate([request(version)]);
+        await train(model);
+        expect(labels(servers[0]!)).toHaveLength(version);
+      }
+      expect(
+        lines.filter((line) => line.includes("could not be removed. version-000001: EBUSY.")),
+      ).toHaveLength(1);
+    } finally {
+      keepOnly.mockRestore();
+    }
   });
 });
 

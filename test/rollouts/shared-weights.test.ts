@@ -1,8 +1,19 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { SharedWeights } from "../../lib/rollouts/shared-weights.ts";
 import { inDirectory } from "../support/tiny.ts";
+
+/** A version that cannot be removed: on NFS, a server may still have its files open. */
+let busy = "";
+vi.mock("node:fs/promises", async (original) => {
+  const fs = await original<typeof import("node:fs/promises")>();
+  const rm: typeof fs.rm = async (path, options) => {
+    if (path === busy) throw Object.assign(new Error("EBUSY: busy"), { code: "EBUSY", errno: -16 });
+    await fs.rm(path, options);
+  };
+  return { ...fs, rm };
+});
 
 /** Writes a version with one file. */
 async function writeModel(directory: string): Promise<void> {
@@ -26,6 +37,20 @@ test("versions get their name when they are complete; keepOnly removes the other
     expect(readdirSync(path).sort()).toEqual(["nlac.lock", "version-1234567"]);
     await shared.close();
     expect(readdirSync(path)).toEqual([]);
+  });
+});
+
+test("a version that cannot be removed is an error, after the others are removed", async () => {
+  await inDirectory(async (directory) => {
+    const shared = await SharedWeights.open(directory);
+    const versions: string[] = [];
+    for (const version of [1, 2, 3]) versions.push(await shared.add(version, writeModel));
+    busy = versions[0]!;
+    await expect(shared.keepOnly(versions[2])).rejects.toMatchObject({ code: "ERR_IO" });
+    expect(readdirSync(directory).sort()).toEqual(["nlac.lock", "version-000001", "version-000003"]);
+    busy = "";
+    await shared.close();
+    expect(readdirSync(directory)).toEqual([]);
   });
 });
 

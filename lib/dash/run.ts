@@ -40,6 +40,8 @@ export class DashRun {
   readonly draws: RecordFollower<DrawsRecord>;
   readonly probes: RecordFollower<ProbeSummary>;
   #description: Record<string, unknown> = {};
+  /** Identifies the run.json that `#description` was read from: a run may be started anew. */
+  #described = "";
   #status: RunStatus | undefined;
   #fault: string | undefined;
   /** Why files could not be read at the last attempt. */
@@ -215,7 +217,10 @@ export class DashRun {
   #readDescription(): void {
     try {
       this.#status = readStatus(this.path);
-      if (this.#description.id === undefined) this.#description = readDescription(this.path);
+      const file = statSync(join(this.path, "run.json"), { throwIfNoEntry: false });
+      const found = `${file?.ino} ${file?.mtimeMs}`;
+      if (found !== this.#described) this.#description = readDescription(this.path);
+      this.#described = found;
       this.#fault = undefined;
     } catch (error) {
       this.#fault = (error as Error).message;

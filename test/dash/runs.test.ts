@@ -40,6 +40,19 @@ test("a file that cannot be read is an error of its run, and everything else is 
   expect(runs.all[0]!.version()).not.toBe(version);
 });
 
+test("a run that was started anew at the same path has its new description", async () => {
+  const root = directory();
+  const path = join(root, "a");
+  writeRun(path, { ...wholeRun(), recipe: recipeOf(1) });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  expect(runs.all[0]!.summary().seed).toBe(1);
+  rmSync(path, { recursive: true });
+  writeRun(path, { recipe: recipeOf(2) });
+  await runs.poll();
+  expect(runs.all[0]!.summary()).toMatchObject({ seed: 2, episodes: 0 });
+});
+
 test("a directory that cannot be read is named, and the others are searched", async () => {
   const root = directory();
   writeRun(join(root, "b"), wholeRun());

@@ -21,6 +21,8 @@ export interface BuildOptions {
   root?: string;
   env?: Env;
   report?: Reporter;
+  /** Called before the build, while no other process builds here. Nothing is built if it returns false. */
+  prepare?: () => boolean;
   /** Concurrent compiler processes. Default: one per core, limited by free memory. */
   jobs?: number;
 }
@@ -45,6 +47,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
   return withLock(
     join(dirname(directory), `.${options.name}.lock`),
     async () => {
+      if (options.prepare?.() === false) return directory;
       const generator = tools.ninja ? "Ninja" : "Unix Makefiles";
       discardForeignCache(directory, root, generator, options.definitions);
       const log = join(directory, "build.log");

@@ -111,18 +111,31 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
     return result(own, false);
   }
   if (existing) provided = await provideLibtorch(options, true);
-  // Make reports its targets as up to date otherwise.
-  for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
-  report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
+  let built = false;
+  const prepare = () => {
+    const found = currentAddon(variant, root, env);
+    // Another process may have built it while this one waited.
+    if (
+      found?.directory === own &&
+      provided.libtorch &&
+      whyNotLoading(found, provided.libtorch) === undefined
+    )
+      return false;
+    // Make reports its targets as up to date otherwise.
+    for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
+    report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
+    built = true;
+    return true;
+  };
   const definitions = { NLAC_LIBTORCH: provided.path, ...(variant === "cuda" && { NLAC_CUDA: "ON" }) };
-  await buildNative({ name: variant, definitions, root, env, report });
+  await buildNative({ name: variant, definitions, root, env, report, prepare });
   const reason = provided.libtorch && whyNotLoading({ variant, directory: own }, provided.libtorch);
   if (reason !== undefined)
     throw new NlacError(
       "ERR_ADDON_NOT_FOUND",
       `The new ${variant} addon in ${own} does not load: ${reason}.`,
     );
-  return result(own, true);
+  return result(own, built);
 
   function whyNotLoading(installation: Installation, libtorch: Libtorch): string | undefined {
     // Without a GPU, the CUDA addon can be compiled but not loaded.

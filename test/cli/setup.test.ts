@@ -1,5 +1,6 @@
-import { existsSync, lstatSync, readdirSync, readlinkSync } from "node:fs";
+import { chmodSync, existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { type SetupOptions, setup } from "../../lib/native/setup.ts";
 import {
@@ -173,6 +174,33 @@ describe("setup", () => {
     const probe = () => ({ loads: false, reason: "no" }) as const;
     await setup({ ...options, root: join(root, "checkout"), dryRun: true, probe });
     expect(readdirSync(built).sort()).toEqual(["nlac.node", "nlac_loader.node"]);
+  });
+
+  it("does not replace the addon that another process builds meanwhile", async () => {
+    const { root, options } = await place();
+    await setup(options);
+    const [bin, checkout, log] = ["bin", "checkout", "log"].map((name) => join(root, name)) as [
+      string,
+      string,
+      string,
+    ];
+    // Stands for the tools; the build takes a second.
+    const script = `#!/bin/sh
+[ "$1" = --build ] || exit 0
+echo build >> ${log}
+sleep 1
+touch "$2/nlac.node" "$2/nlac_loader.node"
+`;
+    for (const name of ["cmake", "ninja", "c++"]) {
+      write(join(bin, name), script);
+      chmodSync(join(bin, name), 0o755);
+    }
+    const building = { ...options, root: checkout, env: { ...options.env, PATH: `${bin}:/bin:/usr/bin` } };
+    const first = setup(building);
+    while (!existsSync(log)) await sleep(10);
+    const results = await Promise.all([first, setup(building)]);
+    expect(results.map(({ built }) => built)).toEqual([true, false]);
+    expect(readFileSync(log, "utf8")).toBe("build\n");
   });
 
   it("uses a torch it finds instead of installing one", async () => {

@@ -71,7 +71,7 @@ beforeAll(() => {
   for (const name of ["hono", "zod"])
     symlinkSync(join(root, "node_modules", name), join(project, "node_modules", name));
   write(join(project, "package.json"), JSON.stringify({ type: "module" }));
-});
+}, 300_000);
 
 /** What the excerpts of the pages, which are not complete programs, take from around them. */
 const around = `import { environments, evaluateReact, type Learner, type RecipeInput, servicePlayer } from "nlac";
@@ -105,7 +105,7 @@ test("the pages' TypeScript compiles there", () => {
   // Node's own types would bring what the declarations must bring themselves.
   const flags = ["--ignoreConfig", "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022"];
   expect(tsc(project, ...flags, ...examples)).toBe("");
-});
+}, 300_000);
 
 test("every entry point loads, from CommonJS too, and nlac does so without mathjs", () => {
   const copy = mkdtempSync(join(tmpdir(), "nlac-copy-"));
@@ -150,7 +150,7 @@ test("docs/api.md is up to date; `npm run api` writes it", async () => {
   const report = apiReport(join(project, "node_modules", "nlac"));
   expect(readFileSync(join(root, "docs", "api.md"), "utf8")).toBe(report);
   expect(report).toContain("Names without a comment: none.");
-}, 60_000);
+}, 300_000);
 
 test("an editor shows the description of a recipe's field there", () => {
   const recipe = `import { defineRecipe } from "nlac";
@@ -185,7 +185,7 @@ export default defineRecipe({
     "every",
   ];
   for (const field of fields) expect([field, told(field).length > 10]).toEqual([field, true]);
-});
+}, 300_000);
 
 function dataUrl(script: string): string {
   return `data:text/javascript,${encodeURIComponent(script)}`;

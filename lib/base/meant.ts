@@ -2,11 +2,17 @@
 
 /** " (did you mean "x"?)" for a name of `known` that is spelled like `name`, else "". */
 export function meant(name: string, known: readonly string[]): string {
+  const best = nearest(name, known);
+  return best === undefined ? "" : ` (did you mean "${best}"?)`;
+}
+
+/** The name of `known` that is spelled most like `name`; undefined if none is spelled like it. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(name.length / 3));
   const best = known
     .map((candidate) => ({ candidate, distance: edits(name.toLowerCase(), candidate.toLowerCase()) }))
     .sort((a, b) => a.distance - b.distance)[0];
-  return best !== undefined && best.distance <= limit ? ` (did you mean "${best.candidate}"?)` : "";
+  return best !== undefined && best.distance <= limit ? best.candidate : undefined;
 }
 
 /** The Levenshtein distance: insertions, deletions and substitutions that make `a` into `b`. */

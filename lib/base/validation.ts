@@ -2,6 +2,7 @@
 
 import { z } from "zod";
 import { NlacError, NotHere } from "./errors.ts";
+import { nearest } from "./meant.ts";
 
 /** Throws ERR_VALUE unless `value` is a number in [least, most]. */
 export function checkNumber(value: unknown, where: string, least: number, most = Number.MAX_VALUE): number {
@@ -95,7 +96,20 @@ export function inOption<T>(where: string, open: () => T): T {
 
 /** A validated configuration with defaults. Throws ERR_CONFIG that names every bad field. */
 export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(input ?? {});
+  const parsed = schema.safeParse(input ?? {}, { error: unknownKey });
   if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));
   return parsed.data;
+}
+
+/**
+ * For zod's option `error`: names the field that a misspelt key was meant to be, with its path.
+ * Zod's own messages are kept for all other errors.
+ */
+export function unknownKey({ code, keys, path = [], inst }: z.core.$ZodRawIssue): string | undefined {
+  if (code !== "unrecognized_keys" || !(inst instanceof z.ZodObject)) return undefined;
+  const named = (keys as string[]).map((key) => {
+    const field = nearest(key, Object.keys(inst.shape));
+    return `"${key}"${field === undefined ? "" : ` (did you mean "${z.core.toDotPath([...path, field])}"?)`}`;
+  });
+  return `Unrecognized key${named.length > 1 ? "s" : ""}: ${named.join(", ")}`;
 }

@@ -148,6 +148,21 @@ test.each([
   if (!message.includes("is not valid")) expect(message).not.toContain("\n");
 });
 
+test("a misspelt field is an error that names the field that was meant", async () => {
+  const refused = (...changes: string[]) => expect(loadRecipe("quickstart", changes)).rejects;
+  await refused("config.iteratoins=3").toThrow(
+    /Unrecognized key: "iteratoins" \(did you mean "config\.iterations"\?\)\n +→ at config$/,
+  );
+  await refused("wramup.steps=3", "nothingLikeIt=1").toThrow(
+    'Unrecognized keys: "wramup" (did you mean "warmup"?), "nothingLikeIt"',
+  );
+  await refused("environment.nam=x").toThrow('(did you mean "environment.name"?)');
+  const file = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), "mine.json");
+  const recipe = { name: "mine", model: "m", environment: { name: "errands" }, algorithm: "grpo" };
+  writeFileSync(file, JSON.stringify({ ...recipe, config: { evaluation: { evry: 1 } } }));
+  await expect(loadRecipe(file)).rejects.toThrow('"evry" (did you mean "config.evaluation.every"?)');
+});
+
 test("a misspelt recipe is an error that names the nearest one", async () => {
   await expect(loadRecipe("quickstrat")).rejects.toThrow(
     'There is no recipe "quickstrat" (did you mean "quickstart"?): give the path of a file, or one of ',

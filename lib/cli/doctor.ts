@@ -5,6 +5,7 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
+import { counted } from "../base/counted.ts";
 import { fastestDtype } from "../base/dtype.ts";
 import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
@@ -122,7 +123,7 @@ function checkCpu(env: Env): Check {
   return {
     name: "cpu",
     status: "ok",
-    detail: `${model}, ${cpus().length} processors, ${threads} threads per operation; ${shown.join(" ") || none}`,
+    detail: `${model}, ${counted(cpus().length, "processor")}, ${counted(threads, "thread")} per operation; ${shown.join(" ") || none}`,
   };
 }
 

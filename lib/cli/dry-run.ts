@@ -1,6 +1,7 @@
 /** The output of `nlac train --dry-run`: the resolved recipe, and the memory and time it needs. */
 
 import { existsSync } from "node:fs";
+import { counted } from "../base/counted.ts";
 import { NlacError, NotHere } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
 import { formatBytes } from "../display/reporter.ts";
@@ -81,7 +82,7 @@ function renderRecipe({ recipe, environment, estimate }: DryRun): string {
       "",
       "fault" in environment
         ? `cannot be opened here: ${environment.fault}`
-        : `${count(environment.trainingTasks, "training task")}, ${count(environment.turns, "turn")} per episode`,
+        : `${counted(environment.trainingTasks, "training task")}, ${counted(environment.turns, "turn")} per episode`,
     ),
     labelled("warmup", warmup.steps === 0 ? "none" : settings(warmup)),
     labelled("algorithm", recipe.algorithm),
@@ -271,15 +272,16 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
     return `${amount(generated)} tokens generated, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
   };
   const { flops, bandwidth } = gpuReached;
+  const [episodes, updates] = [work.iterations * work.episodes, work.iterations * work.updates];
   return [
-    labelled("an update", `${spent("update")}; ${count(work.steps, "optimizer step")}`),
+    labelled("an update", `${spent("update")}; ${counted(work.steps, "optimizer step")}`),
     labelled(
       "the run",
-      `${amount(work.iterations * work.episodes)} episodes, ${amount(work.iterations * work.updates)} updates; ${spent("run")}`,
+      `${counted(episodes, "episode", amount(episodes))}, ${counted(updates, "update", amount(updates))}; ${spent("run")}`,
     ),
     labelled(
       "assumed",
-      `tokens: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${count(lengths.turns, "turn")} per episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
+      `tokens: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${counted(lengths.turns, "turn")} per episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
     ),
     labelled(
       "",
@@ -296,10 +298,6 @@ function table(rows: readonly (readonly string[])[]): string {
       row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join("  "),
     )
     .join("\n");
-}
-
-function count(number: number, what: string): string {
-  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
 const units = [

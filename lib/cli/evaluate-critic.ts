@@ -1,6 +1,7 @@
 /** Measures a critic on recorded episodes: `nlac eval --critic`. */
 
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import type { Environment } from "../contract/environment.ts";
 import { formatFigure } from "../display/progress.ts";
@@ -43,7 +44,7 @@ export async function evaluateCritic(
   }
   console.log(
     [
-      `critic on ${loss.transitions} transitions of ${loss.episodes} episodes, ${loss.dropped} skipped`,
+      `critic on ${counted(loss.transitions, "transition")} of ${counted(loss.episodes, "episode")}, ${loss.dropped} skipped`,
       `L1 is ${describe(loss.support)}`,
       `  ${"".padEnd(12)} ${"nats/token".padStart(8)} 95 % interval`,
       row("L1", loss.l1),

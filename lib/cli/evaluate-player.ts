@@ -3,6 +3,7 @@
  */
 
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
+import { counted } from "../base/counted.ts";
 import { isBudgetSpent, NlacError } from "../base/errors.ts";
 import type { Environment, Usage } from "../contract/environment.ts";
 import { formatFigure, TerminalProgress } from "../display/progress.ts";
@@ -184,7 +185,7 @@ export async function evaluatePlayer(
   if (stopped) {
     const go = record === undefined || flags.diagnose ? "" : "; continue with the same command and --resume";
     const why = spent === undefined ? "" : ` (${spent})`;
-    process.stderr.write(`nlac: stopped after ${all.length} episodes${stage}${why}${go}\n`);
+    process.stderr.write(`nlac: stopped after ${counted(all.length, "episode")}${stage}${why}${go}\n`);
     process.exitCode = spent === undefined ? 130 : 1;
   }
 }

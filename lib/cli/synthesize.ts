@@ -3,6 +3,7 @@
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { stderrReporter } from "../display/reporter.ts";
 import {
@@ -152,12 +153,12 @@ function table({ seconds, drawn, rejected, rewritten, splits, files }: Figures):
       .map(([name, count]) => `${name} ${count}`)
       .join(", ");
   return [
-    `${made} tasks in ${seconds.toFixed(1)} s, from ${drawn} candidates; rejected: ${shown(rejected)}`,
-    ...(rewritten === 0 ? [] : [`${rewritten} instructions were rephrased by the service`]),
+    `${counted(made, "task")} in ${seconds.toFixed(1)} s, from ${counted(drawn, "candidate")}; rejected: ${shown(rejected)}`,
+    ...(rewritten === 0 ? [] : [`${counted(rewritten, "instruction")} rephrased by the service`]),
     ...(["train", "test"] as const).flatMap((split) => {
       const { tasks, customers, questions, changes, tools } = splits[split];
       return [
-        `${split}: ${tasks} tasks of ${customers} customers, ${questions} with a question → ${files[split]}`,
+        `${split}: ${counted(tasks, "task")} of ${counted(customers, "customer")}, ${questions} with a question → ${files[split]}`,
         `  tasks by changes: ${shown(changes)}`,
         `  changes by tool: ${shown(tools)}`,
       ];

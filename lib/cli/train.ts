@@ -3,6 +3,7 @@
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
+import { counted } from "../base/counted.ts";
 import { fromFileSystem, fromNative, NlacError } from "../base/errors.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
 import { readRecords } from "../files/records.ts";
@@ -13,6 +14,7 @@ import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
 import { type RecipeResult, resumeRun, trainOrResume, trainRecipe } from "../recipe/train-recipe.ts";
 import type { MetricsRow } from "../run/directory.ts";
+import { readStatus } from "../run/status.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
 import { asTyped, collect, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
@@ -124,11 +126,19 @@ async function trainHere(recipe: Recipe, flags: TrainFlags, ranks?: Ranks): Prom
 function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks: boolean): string {
   const { episodes, environmentSteps, updates, stopped } = result;
   const run = asTyped(result.run);
+  // No phase of a training has begun.
+  const isIdle = !stopped && readStatus(result.run)?.phase === "";
+  const warm = recipe.warmup.steps > 0 ? " --set warmup.steps=0" : "";
   return [
-    `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
-    `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
+    isIdle
+      ? "Nothing was left to train: the run had finished."
+      : `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
+    `${counted(episodes, "episode")}, ${counted(environmentSteps, "environment step")}, ${counted(updates, "update")}.`,
     ...successLine(result.run),
     "",
+    ...(isIdle
+      ? [`Train on:  npx nlac train RECIPE --set model=${run}${warm}, a new run from these weights`]
+      : []),
     stopped
       ? `Continue:  npx nlac train --resume --run ${run}${onRanks ? ", on every rank or on one" : ""}`
       : `Inspect:   npx nlac dash ${run}`,
@@ -159,7 +169,8 @@ async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promi
   if (name !== undefined || flags.set.length > 0) {
     throw new NlacError(
       "ERR_CONFIG",
-      "A run is resumed with the recipe it was started with: leave out the recipe and --set.",
+      "A run is resumed with the recipe it was started with: leave out the recipe and --set. For a " +
+        "new run from its weights: npx nlac train RECIPE --set model=RUN",
     );
   }
   return recipeOf(resolve(flags.run));

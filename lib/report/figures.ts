@@ -1,5 +1,6 @@
 /** The figures of played episodes, as lines for the terminal's table and the page. */
 
+import { counted } from "../base/counted.ts";
 import type { Usage } from "../contract/environment.ts";
 import { formatFigure } from "../display/progress.ts";
 import type { Figures } from "../episodes/figures.ts";
@@ -50,7 +51,7 @@ export function figureLines({ figures, floor, people, agent, ofRun }: Measured):
   lines.push({ label: "reward", ...reward }, { label: "turns", ...turns });
   lines.push({ label: "readable", estimate: parseRate, note: "of all actions" });
   if (toolCalls > 0) {
-    const note = `of ${toolCalls} calls; ${formatFigure(toolErrors.perEpisode)} per episode`;
+    const note = `of ${counted(toolCalls, "call")}; ${formatFigure(toolErrors.perEpisode)} per episode`;
     lines.push({ label: "tool errors", estimate: toolErrors.share, note });
   }
   if (tokens > 0) {
@@ -65,14 +66,11 @@ export function figureLines({ figures, floor, people, agent, ofRun }: Measured):
 }
 
 function usageText({ requests, promptTokens, completionTokens, cost }: Usage): string {
-  const [asked, read, written] = [requests, promptTokens, completionTokens].map((n) =>
-    n.toLocaleString("en"),
-  );
-  return `${asked} requests, ${read} prompt tokens, ${written} generated${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
+  const written = completionTokens.toLocaleString("en");
+  return `${counted(requests, "request")}, ${counted(promptTokens, "prompt token")}, ${written} generated${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
 }
 
 export function headline({ title, figures, ofRun }: Pick<Measured, "title" | "figures" | "ofRun">): string {
-  const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? "" : "s"}`;
   const over = `${counted(figures.episodes, "episode")} over ${counted(figures.tasks, "task")}`;
   if (ofRun === undefined) return `${title}: ${over}`;
   return `${title}: the last iteration, episodes ${ofRun.first} to ${ofRun.last} (${over})`;

@@ -117,6 +117,7 @@ export function shareOver(
   length: Length,
   ofIteration: number,
 ): number {
+  if (length.iterations === 0) return 1;
   const iterations = length.iterations === endless ? 0 : (iteration + ofIteration) / length.iterations;
   if (length.environmentSteps === 0) return iterations;
   // Steps count in proportion to the updates done. The last iteration may exceed the limit.

@@ -15,6 +15,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { z } from "zod";
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
@@ -268,7 +269,7 @@ class Service {
     this.#episodes.close();
     const { recorded, forgotten } = this.#episodes;
     this.#options.log?.(
-      `${recorded} episodes recorded${forgotten > 0 ? `, ${forgotten} left out: they were never rewarded` : ""}`,
+      `${counted(recorded, "episode")} recorded${forgotten > 0 ? `, ${forgotten} left out: they were never rewarded` : ""}`,
     );
   }
 

@@ -1,5 +1,6 @@
 /** Opens the sinks of a recipe, and sends them what a run records. */
 
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -135,7 +136,10 @@ export class Reporting {
   }
 
   ended({ stopped, episodes, updates }: TrainingResult): void {
-    this.#event(stopped ? "stopped" : "finished", `${episodes} episodes, ${updates} updates.`);
+    this.#event(
+      stopped ? "stopped" : "finished",
+      `${counted(episodes, "episode")}, ${counted(updates, "update")}.`,
+    );
   }
 
   /** Call with the error that ended the run. */

@@ -76,6 +76,12 @@ describe.each([
 
     const resumed = await nlac("train", "--resume", "--run", run, "--json");
     expect(JSON.parse(resumed.output)).toEqual(result);
+    const again = await nlac("train", "--resume", "--run", run);
+    const found = `4 episodes, ${result.environmentSteps} environment steps, 2 updates.`;
+    expect(again.output).toContain(`Nothing was left to train: the run had finished.\n${found}\n`);
+    expect(again.output).toContain(
+      `Train on:  npx nlac train RECIPE --set model=${run} --set warmup.steps=0`,
+    );
 
     const viewed = await nlac("view", run, "--samples", "1");
     expect(viewed.output).toContain(`errands-${name}:`);

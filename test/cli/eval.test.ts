@@ -157,7 +157,7 @@ describe("a service that plays", () => {
     expect(code).toBe(130);
     expect(errors).toMatch(/SIGINT: stopping with the finished episodes/);
     expect(errors).toMatch(
-      /nlac: stopped after \d+ episodes; continue with the same command and --resume\n$/,
+      /nlac: stopped after \d+ episodes?; continue with the same command and --resume\n$/,
     );
     const part = JSON.parse(output);
     expect(part.stopped).toBe(true);
@@ -233,7 +233,7 @@ test("a spent budget ends an evaluation with the figures of finished episodes; -
   const first = await evaluation(600); // 100 tokens an answer, four answers an episode
   expect(first.code).toBe(1);
   expect(first.errors).toMatch(
-    /nlac: stopped after 1 episodes \(ERR_BUDGET: .*600 of 600 tokens.*\); continue with the same command and --resume/,
+    /nlac: stopped after 1 episode \(ERR_BUDGET: .*600 of 600 tokens.*\); continue with the same command and --resume/,
   );
   expect(JSON.parse(first.output)).toMatchObject({
     ...{ episodes: 1, stopped: true, outcomes: { done: 1 } },

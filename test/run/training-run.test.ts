@@ -30,6 +30,10 @@ test.each<[string, Record<string, unknown>, RegExp]>([
   );
 });
 
+test("a training of no iterations is complete", () => {
+  expect(shareOver(newCounters(), { iterations: 0, environmentSteps: 0 }, 0)).toBe(1);
+});
+
 test("environment steps count with their updates, and end a training after them", () => {
   const length = { iterations: endless, environmentSteps: 100 };
   const counters = newCounters();

@@ -165,7 +165,7 @@ describe("an open episode", () => {
       expect(await reward("left", { reward: 1 })).toMatchObject({ status: 400 });
       expect(await reward("old", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
       await server.close(20);
-      expect(notes.join()).toMatch(/1 episodes recorded, 2 left out/);
+      expect(notes.join()).toMatch(/1 episode recorded, 2 left out/);
     }));
 
   it("is not idle after a reward", () =>

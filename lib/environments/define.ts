@@ -1,5 +1,5 @@
 /**
- * Defines an environment from tools, an initial state and a final score. The rest of the contract
+ * Defines an environment from tools or replies, an initial state and a final score. The rest of the contract
  * (turns, faults, refusals, aborts, many episodes at once) is implemented here and in
  * tool-episode.ts.
  */
@@ -48,10 +48,13 @@ export function defineEnvironment<Task, State>(
   definition: EnvironmentDefinition<Task, State>,
 ): Environment<Task> {
   checkKeys(definition, "defineEnvironment", definitionKeys, "ERR_CONFIG");
-  for (const part of ["name", "tasks", "start", "prompt", "tools", "score"] as const)
+  const { name, maxTurns = 30, actionFormat = "tool", turnLimitEnds = maxTurns === 1 } = definition;
+  const answers = actionFormat === "text" ? "respond" : "tools";
+  for (const part of ["name", "tasks", "start", "prompt", answers, "score"] as const)
     if (definition[part] === undefined)
       throw new NlacError("ERR_CONFIG", `defineEnvironment: ${part} is missing.`);
-  const { name, maxTurns = 30, actionFormat = "tool", turnLimitEnds = maxTurns === 1 } = definition;
+  if (actionFormat === "text" && definition.tools !== undefined)
+    throw new NlacError("ERR_CONFIG", `${name}: the action format "text" has no calls: leave out the tools.`);
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
   const lists = new Map<string, Promise<readonly Task[]>>();
 

@@ -1,4 +1,4 @@
-/** What the author of an environment provides: tasks, tools, a start and a score. */
+/** What the author of an environment provides: tasks, tools or replies, a start and a score. */
 
 import type { Action, StartOptions } from "../contract/environment.ts";
 import type { Tool, ToolContext } from "./define-tool.ts";
@@ -24,11 +24,15 @@ export interface EnvironmentDefinition<Task, State> {
   system?: string;
   /** First message of an episode: the user's first words, or the job to do. */
   prompt(task: Task, state: State): string;
-  /** The agent's tools: a list, or a function that makes the list for an episode. */
-  tools: readonly Tool<State, Task>[] | ((state: State, task: Task) => readonly Tool<State, Task>[]);
+  /**
+   * The agent's tools: a list, or a function that makes the list for an episode. Required, except
+   * with the action format "text", which has none.
+   */
+  tools?: readonly Tool<State, Task>[] | ((state: State, task: Task) => readonly Tool<State, Task>[]);
   /**
    * The answer of the person whom the agent speaks to. It may end the episode. Without `respond`,
-   * an agent that speaks is told to use the tools.
+   * an agent that speaks is told to use the tools. Required with the action format "text", where
+   * it answers every action.
    */
   respond?(text: string, context: ToolContext<State, Task>): MaybePromise<string>;
   /** The episode's reward, 0 to 1; called once, at its end. */
@@ -43,9 +47,9 @@ export interface EnvironmentDefinition<Task, State> {
   /**
    * How calls are written. "call": in the form of the model's chat template, which must support
    * calls. "tool": as JSON after a thought, for any model; speaking is then a tool, `respond`.
-   * Default "tool".
+   * "text": there are no calls, an action is a thought and one line for `respond`. Default "tool".
    */
-  actionFormat?: "tool" | "call";
+  actionFormat?: "tool" | "call" | "text";
   /** Timeout of `respond` in milliseconds. Default 60,000. */
   timeout?: number;
   /** Called once with the state of every episode that started. */

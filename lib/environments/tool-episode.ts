@@ -1,5 +1,5 @@
 /**
- * An episode of an environment made from tools: turns, calls, refusals, utterances and timeouts.
+ * An episode of a defined environment: turns, calls, refusals, utterances and timeouts.
  */
 
 import { z } from "zod";
@@ -29,7 +29,7 @@ const person = "the person who is spoken to";
 
 /** Whether the agent speaks by calling `respond`. */
 function speaksByCall({ respond, actionFormat }: { respond?: unknown; actionFormat?: string }): boolean {
-  return respond !== undefined && actionFormat !== "call";
+  return respond !== undefined && actionFormat !== "call" && actionFormat !== "text";
 }
 
 function respondTool<Task, State>(
@@ -82,14 +82,14 @@ export class ToolEpisode<Task, State> implements Episode {
     await owning(`${name}: an episode did not start`, () => {
       this.#tools = offered(
         this.#definition,
-        typeof tools === "function" ? tools(this.state, this.#task) : tools,
+        typeof tools === "function" ? tools(this.state, this.#task) : (tools ?? []),
       );
       this.observation = {
         messages: [
           ...(system === undefined ? [] : [{ role: "system", content: system } as const]),
           { role: "user", content: prompt(this.#task, this.state) },
         ],
-        tools: [...this.#tools.values()].map(({ schema }) => schema),
+        ...(tools && { tools: [...this.#tools.values()].map(({ schema }) => schema) }),
       };
     });
   }
@@ -100,7 +100,7 @@ export class ToolEpisode<Task, State> implements Episode {
     throwIfAborted(this.#signal);
     this.#turn++;
     try {
-      const { message, info } = await (action.tool === undefined
+      const { message, info } = await (action.tool === undefined || this.#definition.tools === undefined
         ? this.#say(action.text)
         : this.#call(action.tool));
       const { maxTurns, turnLimitEnds } = this.#limit;

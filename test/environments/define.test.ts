@@ -224,6 +224,44 @@ describe("a definition", () => {
     });
   });
 
+  it("plays in plain text: every action is answered by `respond`", async () => {
+    const guess = (more: object = {}) =>
+      defineEnvironment<string, { guesses: number; found: boolean }>({
+        name: "guess",
+        tasks: { train: ["7"], test: ["3"] },
+        start: () => ({ guesses: 0, found: false }),
+        prompt: () => "Guess my digit.",
+        actionFormat: "text",
+        respond: (text, { state, task, end }) => {
+          state.guesses++;
+          if (text === task) {
+            state.found = true;
+            end();
+          }
+          return text < task ? "More." : text > task ? "Less." : "Yes.";
+        },
+        score: ({ guesses, found }) => (found ? 1 / guesses : 0),
+        maxTurns: 3,
+        demonstrate: (task) => [{ action: { text: task, thought: "A digit." }, future: "It is found." }],
+        ...more,
+      });
+    expect(await checkEnvironment(guess())).toEqual([]);
+    const environment = guess();
+    expect(environment.actionFormat).toBe("text");
+    const episode = await environment.start("7", { seed: 0 });
+    expect(episode.observation).toEqual({ messages: [{ role: "user", content: "Guess my digit." }] });
+    const [first, second] = [await episode.step({ text: "4" }), await episode.step({ text: "7" })];
+    expect([first.observation, first.reward, first.terminated]).toEqual([said("More.", "user"), 0, false]);
+    expect([second.observation, second.reward, second.terminated]).toEqual([said("Yes.", "user"), 0.5, true]);
+    // JSON that looks like a call is text too.
+    const other = await environment.start("7", { seed: 0 });
+    expect((await other.step(call("find", {}))).observation).toEqual(said("Less.", "user"));
+
+    const refused = (more: object) => expect(() => guess(more));
+    refused({ respond: undefined }).toThrow("defineEnvironment: respond is missing.");
+    refused({ tools: [] }).toThrow('guess: the action format "text" has no calls: leave out the tools.');
+  });
+
   it("is rejected with the name of the missing part", () => {
     const { score: _, ...rest } = { ...least, tasks: { train: ["a"], test: ["b"] } };
     expect(() => defineEnvironment(rest as never)).toThrow("defineEnvironment: score is missing.");

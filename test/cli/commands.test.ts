@@ -338,7 +338,7 @@ describe("commands on a trained run", () => {
 test("train prints the first and last measured success, and what to type next", async () => {
   const flags = ["--set", "config.evaluation.every=1", "--set", "config.evaluation.episodes=1"];
   const measured = await nlac("train", recipe, "--run", join(root, "measured"), ...flags);
-  expect(measured.output).toMatch(/1 updates\.\nSuccess: 0 at first, 0 at last\.\n/);
+  expect(measured.output).toMatch(/1 update\.\nSuccess: 0 at first, 0 at last\.\n/);
   expect(measured.output).toContain(`\nEvaluate:  npx nlac eval ${join(root, "measured")}\n`);
 });
 

@@ -216,6 +216,8 @@ const runs: Record<string, () => Promise<void>> = {
     expect(await problemsOf(written("docs/cookbook/tools.md 1"))).toEqual([]),
   "docs/environments/your-own.md 1": async () =>
     expect(await problemsOf(written("docs/environments/your-own.md 1"))).toEqual([]),
+  "docs/environments/your-own.md 2": async () =>
+    expect(await problemsOf(written("docs/environments/your-own.md 2"))).toEqual([]),
 };
 
 /** Sends a row and an end to the sink of an example, and expects requests and lines on stderr. */

@@ -4,6 +4,7 @@
  */
 
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
+import { pythonFloat, pythonString } from "../base/python-text.ts";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
@@ -70,7 +71,7 @@ function pythonRepr({ type, value }: Evaluated): string {
     case "FloatValue":
       return pythonFloat(value as number);
     case "StringValue":
-      return pythonQuoted(value as string);
+      return pythonString(value as string, marksOfText);
     case "ArrayValue":
     case "TupleValue": {
       const items = (value as Evaluated[]).map(pythonRepr).join(", ");
@@ -78,43 +79,15 @@ function pythonRepr({ type, value }: Evaluated): string {
     }
     case "ObjectValue": {
       const members = [...(value as Map<string, Evaluated>)];
-      return `{${members.map(([key, inner]) => `${pythonQuoted(key)}: ${pythonRepr(inner)}`).join(", ")}}`;
+      return `{${members.map(([key, inner]) => `${pythonString(key, marksOfText)}: ${pythonRepr(inner)}`).join(", ")}}`;
     }
     default:
       return String(value);
   }
 }
 
-function pythonFloat(value: number): string {
-  const [digits = "", exponent = "0"] = value.toExponential().split("e");
-  const power = Number(exponent);
-  if (power >= -4 && power < 16) return Number.isInteger(value) ? value.toFixed(1) : String(value);
-  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
-}
-
-const pythonEscapes: Readonly<Record<string, string>> = {
-  "\n": "\\n",
-  "\r": "\\r",
-  "\t": "\\t",
-  "\\": "\\\\",
-};
-
-/** A string as Python's `repr` writes it. */
-function pythonQuoted(text: string): string {
-  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const escaped = text.replace(/[\\'"]|(?! )[\p{C}\p{Z}]/gu, (character) => {
-    if (character === quote) return `\\${quote}`;
-    if (character === "'" || character === '"') return character;
-    // The marks of trusted text are such characters: they stay.
-    if (/[\p{Co}\p{Cn}]/u.test(character)) return character;
-    const code = character.codePointAt(0)!;
-    const hex = (length: number) => code.toString(16).padStart(length, "0");
-    const known = pythonEscapes[character];
-    if (known !== undefined) return known;
-    return code < 256 ? `\\x${hex(2)}` : code < 65536 ? `\\u${hex(4)}` : `\\U${hex(8)}`;
-  });
-  return quote + escaped + quote;
-}
+/** The marks of trusted text are such characters, which Python escapes: they stay. */
+const marksOfText = /[\p{Co}\p{Cn}]/u;
 
 /** Filters of texts; Python applies them to the text of another value. */
 const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);

@@ -3,6 +3,7 @@
  * are hashed.
  */
 
+import { pythonFloat, pythonString } from "../../base/python-text.ts";
 import { compareText, type Value } from "./values.ts";
 
 /** `str(value)`. */
@@ -14,7 +15,7 @@ export function str(value: Value): string {
 export function repr(value: Value): string {
   if (Array.isArray(value)) return `[${value.map(repr).join(", ")}]`;
   if (value instanceof Map) {
-    return `{${Array.from(value, ([key, inner]) => `${textRepr(key)}: ${repr(inner)}`).join(", ")}}`;
+    return `{${Array.from(value, ([key, inner]) => `${pythonString(key)}: ${repr(inner)}`).join(", ")}}`;
   }
   return atomRepr(value);
 }
@@ -45,7 +46,7 @@ export const referenceForm: HashedForm = {
   atom: atomRepr,
   list: tuple,
   dict: tuple,
-  entry: (key) => [`(${textRepr(key)}, `, ")"],
+  entry: (key) => [`(${pythonString(key)}, `, ")"],
 };
 
 /** JSON with sorted keys, without spaces, numbers formatted as in ECMAScript. */
@@ -83,16 +84,16 @@ export function dumps(value: Value): string {
     return `{${Array.from(value, ([key, inner]) => `${quoted(key)}: ${dumps(inner)}`).join(", ")}}`;
   }
   if (typeof value !== "number") return String(value);
-  if (Number.isFinite(value)) return floatRepr(value);
+  if (Number.isFinite(value)) return pythonFloat(value);
   return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
 function atomRepr(value: null | boolean | bigint | number | string): string {
   switch (typeof value) {
     case "string":
-      return textRepr(value);
+      return pythonString(value);
     case "number":
-      return floatRepr(value);
+      return pythonFloat(value);
     case "bigint":
       return String(value);
     case "boolean":
@@ -100,19 +101,6 @@ function atomRepr(value: null | boolean | bigint | number | string): string {
     default:
       return "None";
   }
-}
-
-/** The shortest text that parses to `value`, with an exponent below 1e-4 and from 1e16. */
-function floatRepr(value: number): string {
-  if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  if (Object.is(value, -0)) return "-0.0";
-  const [digits, exponent] = value.toExponential().split("e") as [string, string];
-  const power = Number(exponent);
-  if (power >= -4 && power < 16) {
-    const text = String(value);
-    return text.includes(".") ? text : `${text}.0`;
-  }
-  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
 const plainText = /^[ !#-[\]-~]*$/;
@@ -123,31 +111,4 @@ function quoted(text: string): string {
     /[^ -~]/g,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-}
-
-const printableAscii = /^[ -&(-[\]-~]*$/;
-// Characters that Python considers not printable (except the space), and others that it escapes.
-const escaped = /[\p{C}\p{Z}\\']/gu;
-const named: Readonly<Record<string, string>> = {
-  "\n": "\\n",
-  "\r": "\\r",
-  "\t": "\\t",
-  "\\": "\\\\",
-  " ": " ",
-};
-
-function textRepr(text: string): string {
-  if (printableAscii.test(text)) return `'${text}'`;
-  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const body = text.replace(escaped, (character) => {
-    if (character === "'") return quote === "'" ? "\\'" : "'";
-    return named[character] ?? codePoint(character.codePointAt(0)!);
-  });
-  return quote + body + quote;
-}
-
-function codePoint(code: number): string {
-  const hex = code.toString(16);
-  if (code < 0x100) return `\\x${hex.padStart(2, "0")}`;
-  return code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
 }

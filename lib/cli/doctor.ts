@@ -83,7 +83,7 @@ export function format(diagnosis: Diagnosis): string {
     ...(check.fix && check.status !== "ok" ? [`${" ".repeat(16)}→ ${check.fix}`] : []),
   ]);
   const faults = diagnosis.checks.filter((check) => check.status === "fault").length;
-  const verdict = faults === 0 ? "No faults." : `${faults} ${faults === 1 ? "fault" : "faults"}.`;
+  const verdict = faults === 0 ? "No faults." : `${counted(faults, "fault")}.`;
   return [`nlac ${diagnosis.nlac}`, ...lines, verdict].join("\n");
 }
 

@@ -58,11 +58,7 @@ export function metricsOf(rows: readonly MetricsRow[]): Metrics {
     const size = Math.max(1, Math.ceil(column.y.length / maxPoints));
     bucket = Math.max(bucket, size);
     const { ends, y } = means(column.y, size);
-    const at = (axis: Axis) => ends.map((end) => x[axis][column.rows[end]!]!);
-    series[name] = {
-      x: { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") },
-      y,
-    };
+    series[name] = { x: positions((axis) => ends.map((end) => x[axis][column.rows[end]!]!)), y };
   }
   return { series, bucket };
 }
@@ -81,11 +77,11 @@ export function curveOf({ rows, x }: Places, name: string): Curve {
 export function thinned(curve: Curve, size: number): Curve {
   if (size <= 1) return { x: curve.x, y: curve.y.map(short) };
   const { ends, y } = means(curve.y, size);
-  const at = (axis: Axis) => ends.map((i) => curve.x[axis][i]!);
-  return {
-    x: { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") },
-    y,
-  };
+  return { x: positions((axis) => ends.map((i) => curve.x[axis][i]!)), y };
+}
+
+function positions(at: (axis: Axis) => number[]): Curve["x"] {
+  return { updates: at("updates"), steps: at("steps"), tokens: at("tokens"), seconds: at("seconds") };
 }
 
 /** Means of `size` consecutive values each, and the index of the last of them. */

@@ -12,6 +12,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync } from "no
 import { dirname, join, relative } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { HubApiError, ListFileEntry } from "@huggingface/hub";
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter } from "../display/reporter.ts";
 import { withLock } from "../files/lock.ts";
@@ -207,7 +208,7 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
     await fetchFiles([...entries.keys()].filter((path) => parts.has(path)));
     const weights = (await weightFiles(snapshot)) ?? [singleFile];
     report.line(
-      `Downloading ${about}: ${formatBytes(bytes(weights))} in ${weights.length} weight ${weights.length === 1 ? "file" : "files"}, into ${folder}.`,
+      `Downloading ${about}: ${formatBytes(bytes(weights))} in ${counted(weights.length, "weight file")}, into ${folder}.`,
     );
     await fetchFiles(weights);
     if (!entries.has("tokenizer.json")) {

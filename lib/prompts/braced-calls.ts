@@ -4,8 +4,8 @@
  * have no quotes. vLLM reads them in tool_parsers/gemma4_tool_parser.py.
  */
 
+import { Cursor } from "./cursor.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
-import { Cursor } from "./python-calls.ts";
 
 export const bracedOpening = "<|tool_call>";
 export const bracedClosing = "<tool_call|>";

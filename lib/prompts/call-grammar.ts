@@ -53,14 +53,14 @@ function eachArgument({ name, parameters: root }: ToolSchema, form: EachArgument
   const members = Object.entries(properties);
   const all = (form.quote === undefined ? members : sortedByKey(members)).map(([key, schema]) => {
     const wrongHere = (what: string) => wrong(`has a parameter ${JSON.stringify(key)} ${what}`);
-    const value = form.bare ? bareValue(schema, root, form, wrongHere) : json(schema, root, name);
-    const marked =
-      form.quote === undefined
-        ? value
-        : markedValue(schema, root, { quote: form.quote, words: form.words }, wrongHere);
+    const value = (): Grammar => {
+      if (form.quote !== undefined)
+        return markedValue(schema, root, { quote: form.quote, words: form.words }, wrongHere);
+      return form.bare ? bareValue(schema, root, form, wrongHere) : json(schema, root, name);
+    };
     const sequence = [
       { literal: `${form.beforeKey}${key}${form.beforeValue}` },
-      ...[marked, { literal: form.afterValue }],
+      ...[value(), { literal: form.afterValue }],
     ];
     return { isNeeded: needed.has(key), grammar: { sequence } satisfies Grammar };
   });

@@ -5,6 +5,7 @@
  * also be Python's literals.
  */
 
+import { Cursor } from "./cursor.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
 
 /** Deepest nesting of a value. */
@@ -14,24 +15,6 @@ const literals: Readonly<Record<string, string>> = {
   ...{ True: "true", False: "false", None: "null" },
 };
 const escapes: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: "\r", b: "\b", f: "\f", "0": "\0" };
-
-/** Moves over a text. */
-export class Cursor {
-  readonly text: string;
-  at = 0;
-
-  constructor(text: string) {
-    this.text = text;
-  }
-
-  /** The match of a sticky pattern at this place, which is then passed; undefined without one. */
-  take(pattern: RegExp): RegExpExecArray | undefined {
-    pattern.lastIndex = this.at;
-    const match = pattern.exec(this.text) ?? undefined;
-    if (match !== undefined) this.at += match[0].length;
-    return match;
-  }
-}
 
 /** The calls after an opening tag, up to the end of the turn. */
 export function pythonCalls(text: string): Parsed<{ calls: FoundCall[] }> {

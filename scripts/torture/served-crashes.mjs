@@ -17,6 +17,7 @@ import {
 import { buildShim, inDirectory, told } from "./support/sandbox.mjs";
 import {
   deletedTextIn,
+  methods,
   newHistory,
   planOf,
   remember,
@@ -26,7 +27,6 @@ import {
 
 export const about = "crash images and kills of a server that trains on its episodes";
 
-const methods = ["nlac", "rft", "sft"];
 /** Processes of a session, new episodes in each, and how many may stay open. */
 const [lives, episodesPerLife, kept] = [5, 4, 8];
 const episodes = lives * episodesPerLife;

@@ -16,11 +16,10 @@ import {
   shimmed,
   told,
 } from "./support/sandbox.mjs";
-import { newHistory, planOf, remember, wrongAtEnd } from "./support/served-history.mjs";
+import { methods, newHistory, planOf, remember, wrongAtEnd } from "./support/served-history.mjs";
 
 export const about = "SIGKILL and full disks while a server trains on its episodes";
 
-const methods = ["nlac", "rft", "sft"];
 /** Processes per run that may be killed, new episodes in each, and how many may stay open. */
 const [lives, episodesPerLife, kept] = [16, 3, 8];
 

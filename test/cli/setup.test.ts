@@ -184,7 +184,7 @@ describe("setup", () => {
       string,
       string,
     ];
-    // Stands for the tools; the build takes a second.
+    // In place of cmake and the compiler: a build that takes a second.
     const script = `#!/bin/sh
 [ "$1" = --build ] || exit 0
 echo build >> ${log}

@@ -40,16 +40,19 @@ test("methods are compared at the budget, over all runs that are over", () =>
     expect(JSON.parse(JSON.stringify(report))).toEqual(report);
   }));
 
+/** Writes finished runs of a method with these successes, one for each seed from 0. */
+const writer = (directory: string) => (name: string, values: readonly number[]) => {
+  for (const [seed, value] of values.entries()) {
+    const path = join(directory, name, String(seed));
+    writeRun(path, [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }]);
+    writeOutcome(path);
+  }
+};
+
 test("differences have an interval and an exact p, and pairs are permuted within", () =>
   inDirectory((directory) => {
     const seeds = [0, 1, 2, 3, 4];
-    const write = (name: string, values: readonly number[]) => {
-      for (const [seed, value] of values.entries()) {
-        const path = join(directory, name, String(seed));
-        writeRun(path, [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }]);
-        writeOutcome(path);
-      }
-    };
+    const write = writer(directory);
     // docs/comparisons/dead-ends; the p are scipy's, see test/fixtures/compare/permutation.json.
     write("nlac", [0.73, 0.66, 0.78, 0.71, 0.63]);
     write("grpo", [0.83, 0.75, 0.77, 0.83, 0.8]);
@@ -75,13 +78,7 @@ test("differences have an interval and an exact p, and pairs are permuted within
 test("pairs are compared within a seed: worlds that differ more than the methods do not blur it", () =>
   inDirectory((directory) => {
     const seeds = [0, 1, 2, 3, 4];
-    const write = (name: string, values: readonly number[]) => {
-      for (const [seed, value] of values.entries()) {
-        const path = join(directory, name, String(seed));
-        writeRun(path, [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }]);
-        writeOutcome(path);
-      }
-    };
+    const write = writer(directory);
     write("nlac", [0.1, 0.3, 0.5, 0.7, 0.9]);
     write("grpo", [0.15, 0.35, 0.55, 0.75, 0.9]); // above in four worlds, equal in one
     const improvementOf = (paired: boolean) => {

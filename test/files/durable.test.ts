@@ -14,22 +14,14 @@ import { byteTokenizer } from "../support/scripted-model.ts";
 const disk = vi.hoisted(() => ({ synced: [] as string[], failing: 0 }));
 
 vi.mock("node:fs", async (original) => {
-  const fs = await original<typeof Fs>();
-  const opened = new Map<number, string>();
-  return {
-    ...fs,
-    openSync: (path: string, ...rest: [string]) => {
-      const fd = fs.openSync(path, ...rest);
-      opened.set(fd, path);
-      return fd;
-    },
-    fsyncSync: (fd: number) => {
+  const { watchedDisk } = await import("../support/watched-disk.ts");
+  return watchedDisk(await original<typeof Fs>(), {
+    beforeSync() {
       if (--disk.failing === 0)
         throw Object.assign(new Error("EIO"), { code: "EIO", errno: -5, syscall: "fsync" });
-      fs.fsyncSync(fd);
-      disk.synced.push(opened.get(fd)!);
     },
-  };
+    synced: (path) => disk.synced.push(path),
+  });
 });
 
 const root = () => mkdtempSync(join(tmpdir(), "nlac-durable-"));

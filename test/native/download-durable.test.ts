@@ -18,24 +18,11 @@ import {
 const { done } = vi.hoisted(() => ({ done: [] as string[] }));
 
 vi.mock("node:fs", async (original) => {
-  const fs = await original<typeof Fs>();
-  const opened = new Map<number, string>();
-  return {
-    ...fs,
-    openSync: (path: string, ...rest: [string]) => {
-      const fd = fs.openSync(path, ...rest);
-      opened.set(fd, path);
-      return fd;
-    },
-    fsyncSync: (fd: number) => {
-      fs.fsyncSync(fd);
-      done.push(`sync ${opened.get(fd)}`);
-    },
-    renameSync: (from: string, to: string) => {
-      fs.renameSync(from, to);
-      done.push(`rename ${to}`);
-    },
-  };
+  const { watchedDisk } = await import("../support/watched-disk.ts");
+  return watchedDisk(await original<typeof Fs>(), {
+    synced: (path) => done.push(`sync ${path}`),
+    renamed: (to) => done.push(`rename ${to}`),
+  });
 });
 
 test("a downloaded file is on disk before it has its name", async () => {

@@ -12,23 +12,14 @@ import { ScriptedModel } from "../support/scripted-model.ts";
 const { done } = vi.hoisted(() => ({ done: [] as string[] }));
 
 vi.mock("node:fs", async (original) => {
+  const { watchedDisk } = await import("../support/watched-disk.ts");
   const fs = await original<typeof Fs>();
-  const opened = new Map<number, string>();
+  const watched = watchedDisk(fs, {
+    synced: (path) => done.push(`sync ${path}`),
+    renamed: (to) => done.push(`rename ${to}`),
+  });
   return {
-    ...fs,
-    openSync: (path: string, ...rest: [string]) => {
-      const fd = fs.openSync(path, ...rest);
-      opened.set(fd, path);
-      return fd;
-    },
-    fsyncSync: (fd: number) => {
-      fs.fsyncSync(fd);
-      done.push(`sync ${opened.get(fd)}`);
-    },
-    renameSync: (from: string, to: string) => {
-      fs.renameSync(from, to);
-      done.push(`rename ${to}`);
-    },
+    ...watched,
     rmSync: (path: string, options: Fs.RmOptions) => {
       if (fs.existsSync(path)) done.push(`remove ${path}`);
       fs.rmSync(path, options);

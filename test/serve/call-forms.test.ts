@@ -29,6 +29,24 @@ const controls: Readonly<Record<string, readonly string[]>> = {
 };
 const endOf = (name: string) => (name === "braces-like" ? "<|tool_response>" : "<|im_end|>");
 
+/** A client of a server of this model. */
+async function clientOf(model: ScriptedModel): Promise<OpenAI> {
+  const server = await serve({ learner: model, name: "scripted", port: 0 });
+  open.push(server);
+  return new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+}
+
+/** A client of a server with a model of random weights. */
+async function randomClient(name: string, marks = controls[name] ?? []): Promise<OpenAI> {
+  const parts = withControlTokens(byteTokenizerParts(), marks);
+  const tokenizer = new Tokenizer({ ...parts, chatTemplate: template(name) });
+  const config = { ...tinyConfig, vocab_size: 300, max_position_embeddings: 4096 };
+  const learner = await tinyLearner({ tokenizer }, config);
+  const server = await serve({ learner, name: "tiny", port: 0 });
+  open.push(server, { close: () => learner.dispose() });
+  return new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+}
+
 describe.each(Object.entries(replies))("answers by a template that is %s", (name, reply) => {
   const tools = [weather, wait].map((one) => ({ type: "function" as const, function: one }));
 
@@ -38,9 +56,7 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
       template(name),
       controls[name],
     );
-    const server = await serve({ learner: model, name: "scripted", port: 0 });
-    open.push(server);
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await clientOf(model);
     const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Weather in Bonn?" }];
     const { choices } = await client.chat.completions.create({ ...hello, messages, tools });
     const expected = [
@@ -85,9 +101,7 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
 
     // A conversation that was held elsewhere is written as the template would.
     const foreign = new ScriptedModel(() => "So it is.", template(name), controls[name]);
-    const elsewhere = await serve({ learner: foreign, name: "scripted", port: 0 });
-    open.push(elsewhere);
-    const stranger = new OpenAI({ baseURL: `${elsewhere.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const stranger = await clientOf(foreign);
     await stranger.chat.completions.create({ ...hello, messages, tools });
     expect(foreign.calls[0]!.prompt).toContain(reply.slice("I look.".length).trim());
   });
@@ -95,9 +109,7 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
   it("are text if a call is malformed", async () => {
     const broken = reply.replace("wait", "wait<");
     const model = new ScriptedModel(() => broken, template(name), controls[name]);
-    const server = await serve({ learner: model, name: "scripted", port: 0 });
-    open.push(server);
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await clientOf(model);
     const { choices } = await client.chat.completions.create({ ...hello, tools });
     expect(choices[0]).toMatchObject({ finish_reason: "stop", message: { content: broken } });
     expect(choices[0]!.message.tool_calls).toBeUndefined();
@@ -125,13 +137,7 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
       },
     };
     const isValid = new Ajv2020({ allowUnionTypes: true }).compile(schema);
-    const parts = withControlTokens(byteTokenizerParts(), controls[name] ?? []);
-    const tokenizer = new Tokenizer({ ...parts, chatTemplate: template(name) });
-    const config = { ...tinyConfig, vocab_size: 300, max_position_embeddings: 4096 };
-    const learner = await tinyLearner({ tokenizer }, config);
-    const server = await serve({ learner, name: "tiny", port: 0 });
-    open.push(server, { close: () => learner.dispose() });
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await randomClient(name);
     const asked = {
       ...{ model: "tiny", messages: hello.messages, temperature: 1.5, max_tokens: 1500 },
       tools: [{ type: "function" as const, function: { ...weather, parameters: schema } }, tools[1]!],
@@ -176,9 +182,7 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
       template(name),
       controls[name],
     );
-    const server = await serve({ learner: model, name: "scripted", port: 0 });
-    open.push(server);
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await clientOf(model);
     const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Weather in Bonn?" }];
     const { choices } = await client.chat.completions.create({ ...hello, messages, tools });
     const expected = { type: "function", function: { name: "weather", arguments: '{"city": "Bonn"}' } };
@@ -199,9 +203,7 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
     );
     // A server that did not write the call renders it as the template does.
     const foreign = new ScriptedModel(() => "<|channel|>final<|message|>So.", template(name), controls[name]);
-    const elsewhere = await serve({ learner: foreign, name: "scripted", port: 0 });
-    open.push(elsewhere);
-    const stranger = new OpenAI({ baseURL: `${elsewhere.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const stranger = await clientOf(foreign);
     await stranger.chat.completions.create({ ...hello, messages, tools });
     expect(foreign.calls[0]!.prompt).toContain(
       '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Bonn"}<|call|>' +
@@ -219,9 +221,7 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
       template(name),
       controls[name],
     );
-    const server = await serve({ learner: model, name: "scripted", port: 0 });
-    open.push(server);
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await clientOf(model);
     const { choices } = await client.chat.completions.create({ ...hello, tools });
     expect(choices[0]!.finish_reason).toBe("stop");
     expect(choices[0]!.message.tool_calls).toBeUndefined();
@@ -235,13 +235,7 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
       additionalProperties: false,
     };
     const isValid = new Ajv2020().compile(schema);
-    const parts = withControlTokens(byteTokenizerParts(), controls[name]!);
-    const tokenizer = new Tokenizer({ ...parts, chatTemplate: template(name) });
-    const config = { ...tinyConfig, vocab_size: 300, max_position_embeddings: 4096 };
-    const learner = await tinyLearner({ tokenizer }, config);
-    const server = await serve({ learner, name: "tiny", port: 0 });
-    open.push(server, { close: () => learner.dispose() });
-    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const client = await randomClient(name);
     const { choices } = await client.chat.completions.create({
       ...{ model: "tiny", messages: hello.messages, temperature: 1, max_tokens: 1000, seed: 1 },
       tools: [{ type: "function" as const, function: { ...weather, parameters: schema } }],
@@ -271,7 +265,8 @@ describe("a template that writes a call as a message of its own, as gpt-oss's do
 it.each(["channels-like", "braces-like", "args-like"])(
   "JSON has no control tokens of calls, for a model of random weights and %s's template",
   async (name) => {
-    const client = await randomClient(name);
+    const marks = controls[name] ?? ["[TOOL_CALLS]", "[ARGS]"];
+    const client = await randomClient(name, marks);
     for (let seed = 1; seed <= 2; seed++) {
       const { choices } = await client.chat.completions.create({
         ...{ model: "tiny", messages: hello.messages, temperature: 2, max_tokens: 2000, seed },
@@ -283,8 +278,7 @@ it.each(["channels-like", "braces-like", "args-like"])(
       const { finish_reason, message } = choices[0]!;
       expect(finish_reason).toBe("stop");
       expect(new Ajv2020().validate(longText, JSON.parse(message.content!))).toBe(true);
-      for (const mark of controls[name] ?? ["[TOOL_CALLS]", "[ARGS]"])
-        expect(message.content).not.toContain(mark);
+      for (const mark of marks) expect(message.content).not.toContain(mark);
     }
   },
 );
@@ -295,14 +289,3 @@ const longText = {
   required: ["note"],
   additionalProperties: false,
 };
-
-/** A client of a server with a model of random weights. */
-async function randomClient(name: string): Promise<OpenAI> {
-  const parts = withControlTokens(byteTokenizerParts(), controls[name] ?? ["[TOOL_CALLS]", "[ARGS]"]);
-  const tokenizer = new Tokenizer({ ...parts, chatTemplate: template(name) });
-  const config = { ...tinyConfig, vocab_size: 300, max_position_embeddings: 4096 };
-  const learner = await tinyLearner({ tokenizer }, config);
-  const server = await serve({ learner, name: "tiny", port: 0 });
-  open.push(server, { close: () => learner.dispose() });
-  return new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
-}

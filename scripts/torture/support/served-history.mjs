@@ -7,6 +7,9 @@ import { readRecords } from "../../../dist/files/records.js";
 import { isDeleted } from "../../../dist/serve/deleted-episodes.js";
 import { OpenLog } from "../../../dist/serve/open-log.js";
 
+/** The methods of the served runs that are attacked. */
+export const methods = ["nlac", "rft", "sft"];
+
 /**
  * `said`: the answers that the long episode got. `acknowledged`, `requested`: the lines of served.mjs
  * about requests that were answered, and about deletions and rollbacks that were requested.

@@ -1,6 +1,6 @@
 /**
- * Defines an environment from tools or replies, an initial state and a final score. The rest of the contract
- * (turns, faults, refusals, aborts, many episodes at once) is implemented here and in
+ * Defines an environment from tools or replies, an initial state and a final score. The rest of the
+ * contract (turns, faults, refusals, aborts, many episodes at once) is implemented here and in
  * tool-episode.ts.
  */
 

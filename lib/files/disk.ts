@@ -108,8 +108,8 @@ export function syncDirectory(path: string): void {
 }
 
 /**
- * Renames a file whose content, and then whose name, is on disk: after a power failure the name
- * stands for the whole file. Throws ERR_IO.
+ * Renames a file whose content, and then whose name, is on disk: after a power failure the file
+ * with this name is whole. Throws ERR_IO.
  */
 export function renameSynced(from: string, to: string): void {
   syncFile(from);

@@ -359,7 +359,7 @@ export function indexUrl(env: Env = process.env): string {
 
 /**
  * Moves the files into place: by a rename, or file by file with the records last. All files are on
- * disk first, so that after a power failure a record never stands for missing or empty ones.
+ * disk before the records, so that after a power failure no record names a missing or empty file.
  */
 function merge(staging: string, directory: string): void {
   syncTree(staging);

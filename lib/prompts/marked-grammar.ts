@@ -21,7 +21,7 @@ const maxDepth = 16;
 /** Numbers that a double holds: longer ones would be refused as too large. */
 const integer = '"-"? ("0" | [1-9] [0-9]{0,14})';
 const number = `${integer} ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?`;
-/** Keywords that are read, and those that restrict nothing. */
+/** Keywords of a schema that the grammar enforces, and keywords that restrict no value. */
 const known: ReadonlySet<string> = new Set([
   ...["type", "enum", "const", "anyOf", "oneOf", "$ref", "properties", "required", "additionalProperties"],
   ...["items", "$defs", "definitions", "title", "description", "default", "examples", "$schema", "$comment"],

@@ -21,8 +21,8 @@ export interface Server {
   /** The engine and its version, for messages. */
   readonly about: string;
   /**
-   * Whether answers name the version that wrote them; those that do not are then refused. Set by
-   * `install`.
+   * Whether the server's answers name the version of the weights. If so, an answer without a version
+   * is refused. Set by `install`.
    */
   labels: boolean;
 }

@@ -50,9 +50,9 @@ export interface ContinuationContext {
   system: boolean;
   tools?: readonly ToolSchema[] | undefined;
   /**
-   * Names of the functions that the previous message called; or, if it is a tool's, of the function
-   * that it answers and of those that have not been answered. For templates that render results
-   * together with their calls.
+   * Names of called functions, for templates that render a result together with its call. After an
+   * assistant's turn: the functions that it calls. After a tool's message: first the function that it
+   * answers, then the functions that are not answered yet.
    */
   calls?: readonly string[] | undefined;
 }
@@ -114,6 +114,11 @@ function withOwnThought(form: CallForm, opening: string, before: string | undefi
     ...{ ...form, beforeThought: before.slice(opening.length) },
     ...{ separator: between.slice(0, start), before: between.slice(start) },
   };
+}
+
+/** Whether an error says that a template does not support calls, and not that it reached a limit. */
+function refuses(error: unknown): error is NlacError {
+  return error instanceof NlacError && !(error.cause instanceof TemplateLimitError);
 }
 
 /** How many ids end a turn, up to and including the first control token; 0 if there is none. */
@@ -405,7 +410,7 @@ export class ChatTemplate {
     try {
       return this.callForm(tokenizer, context);
     } catch (error) {
-      if (!(error instanceof NlacError) || error.cause instanceof TemplateLimitError) throw error;
+      if (!refuses(error)) throw error;
       return undefined;
     }
   }
@@ -423,7 +428,7 @@ export class ChatTemplate {
       try {
         form = this.#renderCallForm(tokenizer, context);
       } catch (error) {
-        if (!(error instanceof NlacError) || error.cause instanceof TemplateLimitError) throw error;
+        if (!refuses(error)) throw error;
         form = error;
       }
       if (forms.size >= maxCallForms) forms.clear();

@@ -83,7 +83,7 @@ export class Tokenizer {
   readonly specialIds: ReadonlySet<number>;
   /** Those that are part of a call's form and belong to a generation's text. */
   readonly callMarkIds: ReadonlySet<number>;
-  /** Those that end a turn of calls; empty in most vocabularies. */
+  /** Ids that end a turn of calls in place of the usual id; empty in most vocabularies. */
   readonly callEndIds: ReadonlySet<number>;
   /**
    * Ids of tokens that are matched whole in template text only: control tokens and e.g. `<think>`.

@@ -13,7 +13,7 @@ export const besideTheReward =
 
 /** For comparisons with HOPE. */
 export const knowsTheOrder =
-  "HOPE's proposals, and those that leap imitates, are written by code that knows the hidden order: in the paper GPT-4o reads the secret and writes them. No other method is told more than its own episodes.";
+  "Code that knows the hidden order writes the proposals of HOPE and of leap. In the paper, GPT-4o reads the secret and writes them. No other method is told more than its own episodes.";
 
 export const cost =
   "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See generated tokens, gradient tokens and the curves by tokens.";

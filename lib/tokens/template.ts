@@ -469,10 +469,10 @@ export class ChatTemplate {
         : this.#opening({ ...context, after: "user" }, marking).text;
       return { turn: alone.slice(start.length), before: undefined };
     };
-    const written = (...calls: { name: string; given: Record<string, unknown> }[]) => {
-      const { turn } = rendered(...calls);
-      return turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn;
-    };
+    const open = (turn: string) =>
+      turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn;
+    const written = (...calls: { name: string; given: Record<string, unknown> }[]) =>
+      open(rendered(...calls).turn);
     const withValue = (value: unknown) => written({ name, given: { [key]: value } });
     let pair: string | undefined;
     try {
@@ -484,7 +484,7 @@ export class ChatTemplate {
     const form = callFormOf(
       { names: [...probes.names], keys: [...probes.keys] },
       {
-        one: withValue(key),
+        one: open(turn),
         two: written({ name, given: { [key]: key, [second]: second } }),
         none: written({ name, given: {} }),
         number: withValue(probeNumber),

@@ -42,20 +42,20 @@ auto as_peer(const std::string& what, Call call) {
   }
 }
 
-// Opens the store, or waits for it. A TCPStore that does not reach its server waits for twice its
-// timeout, therefore it gets several short ones.
+// Opens the store, or waits for it. A TCPStore that does not reach its server waits for one to three
+// times its timeout, therefore it gets several short ones, until `place.timeout` has passed.
 c10::intrusive_ptr<c10d::TCPStore> opened_store(const RankPlace& place, c10d::TCPStoreOptions options) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + place.timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-    options.timeout = std::clamp(left / 2, milliseconds(10), milliseconds(5000));
+    options.timeout = std::clamp(left / 3, milliseconds(10), milliseconds(5000));
     try {
       return c10::make_intrusive<c10d::TCPStore>(place.address, options);
     } catch (const c10::DistError&) {
       if (place.serves) throw;
-      NLAC_REQUIRE(std::chrono::steady_clock::now() + options.timeout < deadline, "ERR_PEER",
-                   "the store of the ranks at ", place.address, ":", place.port, " did not answer for ",
+      NLAC_REQUIRE(std::chrono::steady_clock::now() < deadline, "ERR_PEER", "the store of the ranks at ",
+                   place.address, ":", place.port, " did not answer for ",
                    static_cast<double>(place.timeout.count()) / 1000, " s");
     }
   }

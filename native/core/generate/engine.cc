@@ -140,12 +140,12 @@ void Engine::guarded(Work work) {
 
 void Engine::fail_all(std::exception_ptr failure) {
   // The contents of blocks and states are unknown now: none is copied or kept, for which there may be no
-  // memory either.
+  // memory either. The text that failed may hold blocks that are in no table yet, so nothing is released.
   for (const Sequences* sequences : {&running_, &waiting_})
-    for (const auto& sequence : *sequences) give_back(*sequence);
+    for (const auto& sequence : *sequences) sequence->lose_blocks();
+  pool_ = BlockPool(kBlockTokens, pool_.budget());
+  states_ = StatePool(states_.budget());
   while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
-  pool_.forget();
-  states_.forget();
 }
 
 void Engine::end_cancelled() {

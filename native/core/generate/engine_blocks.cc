@@ -123,11 +123,8 @@ bool Engine::take_blocks(Sequence& sequence) {
 void Engine::give_back(Sequence& sequence) {
   // From the last to the first, so that later blocks are evicted first.
   for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.release(*block);
-  sequence.blocks.clear();
-  if (sequence.state != StatePool::none) states_.release(std::exchange(sequence.state, StatePool::none));
-  sequence.marks.clear();
-  sequence.read = sequence.named = 0;
-  sequence.leader = nullptr;
+  if (sequence.state != StatePool::none) states_.release(sequence.state);
+  sequence.lose_blocks();
 }
 
 // Ensures an unshared block for the next token. Returns false if `sequence` was preempted.

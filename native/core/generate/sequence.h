@@ -63,6 +63,15 @@ struct Engine::Sequence {
   bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
   bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
 
+  // Its blocks and its state are not its own any more: it is prefilled again, if at all.
+  void lose_blocks() {
+    blocks.clear();
+    state = StatePool::none;
+    marks.clear();
+    read = named = 0;
+    leader = nullptr;
+  }
+
   // Whether the next token is sampled on the GPU of `logits`. Otherwise its row is copied to the
   // host.
   bool draws_on_gpu(const at::Tensor& logits) const {

@@ -88,6 +88,31 @@ TEST_CASE("requests that do not fit wait, in the order of arrival") {
   CHECK(order.front() == 0);
 }
 
+TEST_CASE("a text for whose blocks there is no memory keeps none of them") {
+  Model model;
+  static FullMemory memory;
+  c10::SetCPUAllocator(&memory, 2);
+  // The first text fills the eight blocks of the smallest store.
+  const GenerateRequest request = request_of(random_ids(125, 1), 60);
+  std::vector<int64_t> parted(request.tokens.begin(), request.tokens.begin() + 90);
+  const std::vector<GenerateRequest> others{request_of(random_ids(40, 2), 4),
+                                            request_of(joined(parted, random_ids(9, 3)), 4)};
+  for (size_t joining = 0; joining <= others.size(); ++joining) {
+    CAPTURE(joining);  // the last time none: the running text itself needs a block
+    Engine engine = model.engine();
+    const auto running = engine.submit({request}, {});
+    engine.step(model.weights);
+    if (joining < others.size()) engine.submit({others[joining]}, {});
+    memory.full = true;
+    for (int step = 0; step < 10 && !running->failure; ++step) engine.step(model.weights);
+    memory.full = false;
+    CHECK(running->failure);
+    CHECK(engine.cached_bytes() == 0);
+    check_same(engine.generate(model.weights, {request}, {})[0], model.plain(request));
+  }
+  c10::SetCPUAllocator(memory.under, 2);
+}
+
 TEST_CASE("requests that outgrow the memory are preempted and prefilled again") {
   Model model;
   Engine engine = model.engine(8 * kBlockBytes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -113,6 +114,22 @@ inline std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+
+// Fails all large allocations while `full`.
+class FullMemory final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK(!full || bytes < 1024, "not enough memory: a test's allocation fails");
+    return under->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return under->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    under->copy_data(to, from, bytes);
+  }
+
+  c10::Allocator* const under = c10::GetCPUAllocator();
+  bool full = false;
+};
 
 inline void check_same(const GenerateResult& got, const GenerateResult& expected) {
   CHECK(got.tokens == expected.tokens);

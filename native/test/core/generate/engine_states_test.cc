@@ -1,6 +1,5 @@
 // Generation with recurrent models (test/fixtures/models/qwen3_5, qwen3_5_moe): every text is
 // compared with the same text alone, computed token by token without an engine, to the last bit.
-#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 
 #include <map>
@@ -162,26 +161,6 @@ TEST_CASE("little memory delays texts of a recurrent model and changes no bit") 
   CHECK(engine.cached_bytes() == 0);
 }
 
-namespace {
-
-// Fails all large allocations while `full`.
-class FullMemory final : public c10::Allocator {
- public:
-  at::DataPtr allocate(size_t bytes) override {
-    TORCH_CHECK(!full || bytes < 1024, "not enough memory: a test's allocation fails");
-    return under->allocate(bytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return under->raw_deleter(); }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    under->copy_data(to, from, bytes);
-  }
-
-  c10::Allocator* const under = c10::GetCPUAllocator();
-  bool full = false;
-};
-
-}  // namespace
-
 TEST_CASE("without memory for another text of a recurrent model, all calls fail, and later ones do not") {
   Recurrent model;
   Engine engine = model.engine();
@@ -199,6 +178,19 @@ TEST_CASE("without memory for another text of a recurrent model, all calls fail,
   CHECK(running->failure);
   CHECK(joining->failure);
   REQUIRE_FALSE(engine.busy());
+  CHECK(engine.cached_bytes() == 0);
+
+  // A text whose cached blocks are found before there is no memory for its state.
+  check_same(engine.generate(model.loaded.weights, {request}, {})[0], expected);
+  const auto beside = engine.submit({other}, {});
+  engine.step(model.loaded.weights);
+  const auto cached = engine.submit({request_of(joined(request.tokens, {1, 2, 3}), 8)}, {});
+  memory.full = true;
+  engine.step(model.loaded.weights);
+  memory.full = false;
+  CHECK(beside->failure);
+  CHECK(cached->failure);
+  CHECK(engine.cached_bytes() == 0);
   check_same(engine.generate(model.loaded.weights, {request}, {})[0], expected);
   c10::SetCPUAllocator(memory.under, 2);
 }

@@ -234,6 +234,9 @@ class Learner {
   void require_q_heads() const;
   void require_value_head() const;
   void make_target();
+  // If θ̄ exists on one rank, it exists on all of them afterwards. A rank without texts of θ̄ lacks it until
+  // then, and cannot make it once θ has changed. All ranks call it before a call that depends on it.
+  void agree_on_target();
   TargetUpdate target_update(double target_rate);  // tensors of an update of θ̄; allocates θ̄
   void target_moved();
   Weights& make_gradients();

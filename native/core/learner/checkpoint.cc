@@ -122,6 +122,7 @@ void Learner::save(const std::string& directory) { begin_save(directory)(); }
 std::function<void()> Learner::begin_save(const std::string& directory) {
   return guarded([&]() -> std::function<void()> {
     const fs::path root(directory);
+    agree_on_target();
     std::vector<File> files;  // to be written, in this order
     const auto add = [&](std::vector<Saved> sets, auto write) {
       files.push_back({std::move(sets), std::move(write)});

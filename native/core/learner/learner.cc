@@ -134,6 +134,11 @@ void Learner::make_target() {
   target_master_ = std::move(master);
 }
 
+void Learner::agree_on_target() {
+  if (!options_.ranks || moved_) return;
+  if (options_.ranks->max(target_.has_value()) != 0) options_.ranks->together([&] { make_target(); });
+}
+
 void Learner::require_origin() const {
   NLAC_REQUIRE(
       target_ || !moved_, "ERR_VALUE",

@@ -28,6 +28,7 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& name,
     AdamWMoments none;
     const TargetUpdate of_rate{{}, {}, target_rate.value_or(0)};
     adamw_step({}, {}, {}, none, options, &of_rate);
+    if (!target_rate) agree_on_target();
 
     AdamWMoments& moments = moments_[name];
     const int64_t before = moments.steps;
@@ -109,9 +110,10 @@ void Learner::update_target(double target_rate) {
 }
 
 double Learner::target_distance() {
-  require_origin();
-  if (!target_) return 0;
   return guarded([&] {
+    agree_on_target();
+    require_origin();
+    if (!target_) return 0.0;
     DistanceSums sums;
     const auto add = [&] {
       sums = distance_sums(held(WeightSet::target).masters, held(WeightSet::online).masters);
@@ -139,6 +141,7 @@ void Learner::keep_reference() {
 void Learner::restore_reference() {
   guarded([&] {
     NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: call keepReference first");
+    agree_on_target();
     discard_gradients();
     moved_ = true;
     if (shards_ && shards_->divides_weights()) {

@@ -247,6 +247,39 @@ TEST_CASE("a rank that fails in a save reports it, and the others stop and stay 
   c10::SetCPUAllocator(failing.under, 1);
 }
 
+TEST_CASE("a target network that one rank has used exists on all ranks from their next common call on") {
+  const std::pair<std::string, std::function<void(Learner&, const std::string&)>> calls[] = {
+      {"save", [](Learner& learner, const std::string& directory) { learner.save(directory); }},
+      {"distance", [](Learner& learner, const std::string&) { CHECK(learner.target_distance() == 0); }},
+      {"restore", [](Learner& learner, const std::string&) { learner.restore_reference(); }},
+      {"step", [](Learner&, const std::string&) {}}};
+  for (int sharding : {0, 1, 2}) {
+    for (const auto& [name, call] : calls) {
+      CAPTURE(sharding);
+      CAPTURE(name);
+      const auto& run = call;
+      const int stage = sharding;
+      Scratch first, last;
+      run_ranks(
+          2,
+          [&](const Group& group) {
+            const auto learner = Learner::create(tiny_config(), 7, on_ranks(options_of(), group, stage));
+            learner->keep_reference();
+            const auto before = learner->log_probs(some_texts(), WeightSet::online);
+            if (group->rank() == 0) learner->log_probs(some_texts(), WeightSet::target);
+            run(*learner, first.path());
+            learner->token_nll(share(some_texts(), group.get()), true);
+            learner->step(quick_step(), "");
+            CHECK(learner->log_probs(some_texts(), WeightSet::target) == before);
+            learner->update_target(0.5);
+            learner->save(last.path());
+          },
+          std::chrono::seconds(10));
+      CHECK(fs::exists(last / "target.safetensors"));
+    }
+  }
+}
+
 TEST_CASE("a saved pending gradient is counted once") {
   const auto lone = make(Kind::plain, at::kFloat);
   lone->token_nll(some_texts(), true);

@@ -17,8 +17,11 @@ namespace nlac {
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   static std::atomic<unsigned> count{0};
-  beside_ = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
-  fd_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  // A killed process may have left a file of the same name: in a container each has the same number.
+  do {
+    beside_ = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+    fd_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd_ < 0 && errno == EEXIST);
   NLAC_REQUIRE(fd_ >= 0, "ERR_IO", beside_, ": cannot be created: ", std::strerror(errno));
 }
 

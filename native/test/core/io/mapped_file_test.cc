@@ -1,6 +1,11 @@
 #include "core/io/mapped_file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "core/io/safetensors.h"
 #include "test/core/fixtures.h"
@@ -39,6 +44,16 @@ TEST_CASE("an atomic write replaces the file and leaves nothing beside it") {
   write_file_atomically(scratch / "empty", nullptr, 0);
   CHECK(read_bytes(scratch / "empty").empty());
   CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 2);
+}
+
+TEST_CASE("what a killed process of the same number has left does not hinder an atomic write") {
+  const Scratch scratch;
+  const std::string left = scratch / "file.tmp-" + std::to_string(::getpid()) + "-";
+  for (int i = 0; i < 1000; ++i) std::ofstream(left + std::to_string(i)) << "left";
+  write_file_atomically(scratch / "file", "whole", 5);
+  const auto file = MappedFile::open(scratch / "file");
+  CHECK(std::string(reinterpret_cast<const char*>(file->data()), file->size()) == "whole");
+  CHECK(std::filesystem::file_size(left + "0") == 4);
 }
 
 TEST_CASE("an atomic write that fails keeps the old file") {

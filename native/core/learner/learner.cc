@@ -98,7 +98,8 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
     uint64_t stream = 0;
     for (const auto& [name, tensor] : weights.named_views(config)) {
       if (name.find("norm") != std::string::npos) {
-        tensor.fill_(config.norm_plus_one ? 0 : 1);
+        const bool plus_one = config.norm_plus_one && name.find("linear_attn.") == std::string::npos;
+        tensor.fill_(plus_one ? 0 : 1);
       } else if (name.ends_with("layer_scalar") || name.ends_with("scale")) {
         tensor.fill_(1);
       } else if (name.ends_with(".bias")) {

@@ -51,6 +51,22 @@ int libtorch_products(const Body& body) {
 
 }  // namespace
 
+TEST_CASE("a new model's norms multiply by 1, and every mixer has an output") {
+  const ModelConfig config = load_model(nlac::test::fixture("models/qwen3_5"), at::kFloat, at::kCPU).config;
+  const auto learner = Learner::create(config, 5, options_of());
+  size_t recurrent = 0;
+  for (const LayerWeights& layer : learner->masters().layers) {
+    CHECK(layer.mixer_norms.before.eq(0).all().item<bool>());  // this family's norms add 1
+    if (!layer.delta.norm.defined()) continue;
+    CHECK(layer.delta.norm.eq(1).all().item<bool>());  // but not this one
+    ++recurrent;
+  }
+  CHECK(recurrent > 0);
+  learner->token_nll(some_texts(), true);
+  for (const LayerWeights& gradients : learner->gradients()->layers)
+    if (gradients.delta.input.defined()) CHECK(gradients.delta.input.ne(0).any().item<bool>());
+}
+
 TEST_CASE("no matrix product on a CPU uses libtorch, which is slow in bfloat16 without AVX-512 BF16") {
   const at::Tensor x = at::ones({4, 4}, at::kBFloat16);
   CHECK(libtorch_products([&] { at::mm(x, x); }) == 1);

@@ -77,6 +77,15 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+// A count in a checkpoint's description.
+int64_t count_at(const nlohmann::json& json, const char* key, const fs::path& path) {
+  constexpr int64_t most = int64_t{1} << 53;
+  const auto count = json.at(key).get<int64_t>();
+  NLAC_REQUIRE(count >= 0 && count <= most, "ERR_CHECKPOINT", path.string(), ": ", key, " is ", count,
+               ", not from 0 to ", most);
+  return count;
+}
+
 bool any_nonzero(const Weights& weights) {
   for (const at::Tensor& tensor : weights.list()) {
     if (tensor.ne(0).any().item<bool>()) return true;
@@ -253,7 +262,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         entries_of(open_safetensors(path.string()), path, learner->master_.named_views(learner->config_),
                    /*half=*/false);
       }
-      learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
+      learner->target_updates_ = count_at(manifest, "targetUpdates", manifest_path);
       learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
         Weights target =
@@ -291,7 +300,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         AdamWMoments& moments = learner->moments_[saved.at("name").get<std::string>()];
         const at::Device device = learner->shards_ ? at::Device(at::kCPU) : options.device;
         AdamWMoments whole;
-        whole.steps = saved.at("steps").get<int64_t>();
+        whole.steps = count_at(saved, "steps", manifest_path);
         whole.m = learner->master_.like(at::kFloat, device).list();
         whole.v = learner->master_.like(at::kFloat, device).list();
         read_tensors(root / file, named_moments(whole));

@@ -110,6 +110,22 @@ TEST_CASE("a damaged checkpoint is rejected") {
     fs::remove(directory / name);
     fs::rename(directory / "kept", directory / name);
   }
+  // Numbers that no training has.
+  fs::copy_file(directory / "learner.json", directory / "kept");
+  std::ifstream stream(directory / "kept");
+  const std::string manifest{std::istreambuf_iterator<char>(stream), {}};
+  for (const char* key : {"\"steps\": ", "\"targetUpdates\": "}) {
+    for (const char* number : {"-1", "9223372036854775807"}) {
+      const size_t from = manifest.find(key) + std::string(key).size();
+      REQUIRE(from < manifest.size());
+      std::string changed = manifest;
+      write("learner.json",
+            changed.replace(from, manifest.find_first_not_of("0123456789", from) - from, number));
+      CHECK(resume() == "ERR_CHECKPOINT");
+    }
+  }
+  fs::rename(directory / "kept", directory / "learner.json");
+  REQUIRE(resume() == "none");
   // Tensors of another model.
   fs::copy_file(directory / "target.safetensors", directory / "optimizer-0.safetensors",
                 fs::copy_options::overwrite_existing);

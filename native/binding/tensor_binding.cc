@@ -137,9 +137,10 @@ Napi::Value tensor_from(Napi::Env env, Napi::Value data, Napi::Value sizes, Napi
     count *= size;
   }
   NLAC_REQUIRE(count == length, "ERR_SHAPE", "the shape has ", count, " elements and data has ", length);
-  // Copied, because the bytes belong to JavaScript.
-  const uint8_t* bytes =
-      length > 0 ? static_cast<const uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset() : nullptr;
+  // Copied, because the bytes belong to JavaScript. They may lie in a SharedArrayBuffer.
+  void* bytes = nullptr;
+  NLAC_REQUIRE(napi_get_typedarray_info(env, data, nullptr, nullptr, &bytes, nullptr, nullptr) == napi_ok,
+               "ERR_VALUE", "data cannot be read");
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(stored));
   if (length > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, array.ByteLength());
   return TensorHandle::make(env, tensor.to(device, dtype));

@@ -40,6 +40,12 @@ describe("Tensor", () => {
     expect(array(tensor)).toEqual([1, 2]);
   });
 
+  it("reads memory that threads share", () => {
+    const memory = new SharedArrayBuffer(16);
+    new Float32Array(memory).set([0, 1, 2, 3]);
+    expect(array(f32(new Float32Array(memory, 4, 2), [2]))).toEqual([1, 2]);
+  });
+
   it("gives back any float32 bits and any shape", () => {
     fc.assert(
       fc.property(fc.float32Array({ maxLength: 40, noNaN: true }), (data) => {

@@ -113,6 +113,36 @@ TEST_CASE("a text for whose blocks there is no memory keeps none of them") {
   c10::SetCPUAllocator(memory.under, 2);
 }
 
+TEST_CASE("memory that runs out at any allocation fails all calls, and the next ones are right") {
+  Model model;
+  std::vector<int64_t> prefix = random_ids(40, 1), parted(prefix.begin(), prefix.begin() + 23);
+  std::vector<GenerateRequest> first{request_of(joined(prefix, {1, 2}), 12),
+                                     request_of(joined(prefix, {1, 2}), 9),
+                                     request_of(joined(prefix, {3}), 20)};
+  first[1].keep_hidden = true;
+  const std::vector<GenerateRequest> second{request_of(joined(parted, random_ids(60, 2)), 8)};
+  static FullMemory memory;
+  c10::SetCPUAllocator(&memory, 2);
+  bool failed = true;
+  for (int64_t fails_after = 0; failed; fails_after += 3) {
+    CAPTURE(fails_after);
+    Engine engine = model.engine(11 * KvStore::block_bytes(model.config, at::kFloat));
+    const auto early = engine.submit(first, {});
+    engine.step(model.weights);
+    const auto late = engine.submit(second, {});
+    memory.left = fails_after;
+    while (engine.step(model.weights)) continue;
+    memory.left = -1;
+    failed = late->failure != nullptr;
+    CHECK(early->done());
+    CHECK(late->done());
+    if (failed) CHECK(engine.cached_bytes() == 0);
+    const std::vector<GenerateResult> again = engine.generate(model.weights, first, {});
+    for (size_t i = 0; i < first.size(); ++i) check_same(again[i], model.plain(first[i]));
+  }
+  c10::SetCPUAllocator(memory.under, 2);
+}
+
 TEST_CASE("requests that outgrow the memory are preempted and prefilled again") {
   Model model;
   Engine engine = model.engine(8 * kBlockBytes);

@@ -119,7 +119,8 @@ inline std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int
 class FullMemory final : public c10::Allocator {
  public:
   at::DataPtr allocate(size_t bytes) override {
-    TORCH_CHECK(!full || bytes < 1024, "not enough memory: a test's allocation fails");
+    const bool fails = full ? bytes >= 1024 : left >= 0 && left-- == 0;
+    TORCH_CHECK(!fails, "not enough memory: a test's allocation fails");
     return under->allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return under->raw_deleter(); }
@@ -129,6 +130,7 @@ class FullMemory final : public c10::Allocator {
 
   c10::Allocator* const under = c10::GetCPUAllocator();
   bool full = false;
+  int64_t left = -1;  // allocations before one fails
 };
 
 inline void check_same(const GenerateResult& got, const GenerateResult& expected) {

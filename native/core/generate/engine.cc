@@ -162,11 +162,14 @@ void Engine::end_cancelled() {
       ++i;
     }
   }
-  std::erase_if(waiting_, [&](const auto& sequence) {
-    const bool cancelled = sequence->cancelled();
-    if (cancelled) end(*sequence);
-    return cancelled;
-  });
+  for (size_t i = 0; i < waiting_.size();) {
+    if (waiting_[i]->cancelled()) {
+      end(*waiting_[i]);
+      waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
 }
 
 void Engine::admit() {

@@ -143,6 +143,39 @@ TEST_CASE("memory that runs out at any allocation fails all calls, and the next 
   c10::SetCPUAllocator(memory.under, 2);
 }
 
+TEST_CASE("memory that runs out for a cancelled text that waits fails the calls that are left") {
+  Model model;
+  static FullMemory memory;
+  c10::SetCPUAllocator(&memory, 2);
+  for (const int64_t fails_after : {0, 1, 2}) {
+    CAPTURE(fails_after);
+    Engine engine = model.engine(8 * kBlockBytes);
+    std::atomic<bool> cancelled{false};
+    std::vector<std::shared_ptr<GenerateCall>> calls;
+    for (const uint64_t i : {0, 1, 2, 3}) {
+      GenerateRequest request = request_of(random_ids(10, i), 90, 1, i);
+      request.keep_hidden = true;
+      GenerateHooks hooks;
+      if (i % 2 == 1) hooks.cancelled = &cancelled;
+      calls.push_back(engine.submit({request}, hooks));
+    }
+    while (engine.preemptions() < 3) REQUIRE(engine.step(model.weights));
+    cancelled = true;
+    memory.left = fails_after;
+    engine.step(model.weights);
+    memory.left = -1;
+    drain(engine, model.weights);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      CAPTURE(i);
+      const bool was_cancelled = i == 1 ? fails_after > 0 : i == 3 && fails_after > 1;
+      CHECK((calls[i]->failure == nullptr) == was_cancelled);
+      if (was_cancelled) CHECK(calls[i]->results[0].finish_reason == FinishReason::cancelled);
+    }
+    check_same(engine.generate(model.weights, calls[0]->requests, {})[0], model.plain(calls[0]->requests[0]));
+  }
+  c10::SetCPUAllocator(memory.under, 2);
+}
+
 TEST_CASE("requests that outgrow the memory are preempted and prefilled again") {
   Model model;
   Engine engine = model.engine(8 * kBlockBytes);

@@ -188,79 +188,19 @@ static void AddSameLengthCharacterRange(FSM& fsm, int from, int to, uint32_t min
 void AddPackedUTF8RangeEdges(FSM& fsm, int from, int to, uint32_t min, uint32_t max) {
   XGRAMMAR_CHECK(min <= max) << "Invalid character range: min (" << min << ") > max (" << max
                              << ")";
-  // Ensure max and min are valid unicode value.
-  if (max > kMax4BytesUnicode) {
-    max = kMax4BytesUnicode;
-  } else if (max > kMax3BytesUnicode) {
-    if (max < kMin4BytesUnicode) {
-      max = kMax3BytesUnicode;
+  // Changed by nlac: only the bytes of characters, so no surrogates and no overlong sequences.
+  constexpr std::pair<uint32_t, uint32_t> kCharacters[] = {
+      {0, 0x7F},
+      {0xC280, 0xDFBF},
+      {0xE0A080, 0xED9FBF},
+      {0xEE8080, 0xEFBFBF},
+      {0xF0908080, 0xF48FBFBF},
+  };
+  for (const auto& [low, high] : kCharacters) {
+    if (min <= high && max >= low) {
+      AddSameLengthCharacterRange(fsm, from, to, std::max(min, low), std::min(max, high));
     }
-  } else if (max > kMax2BytesUnicode) {
-    if (max < kMin3BytesUnicode) {
-      max = kMax2BytesUnicode;
-    }
-  } else if (max < kMin2BytesUnicode && (max > kMax1ByteUnicode)) {
-    max = kMax1ByteUnicode;
   }
-
-  if (min > kMax4BytesUnicode) {
-    min = kMax4BytesUnicode;
-  } else if (min > kMax3BytesUnicode) {
-    if (min < kMin4BytesUnicode) {
-      min = kMin4BytesUnicode;
-    }
-  } else if (min > kMax2BytesUnicode) {
-    if (min < kMin3BytesUnicode) {
-      min = kMin3BytesUnicode;
-    }
-  } else if (min < kMin2BytesUnicode && (min > kMax1ByteUnicode)) {
-    min = kMin2BytesUnicode;
-  }
-
-  // Step2. Divide the range into several ranges, which contain characters with different lengths.
-  if (max <= kMax1ByteUnicode) {
-    AddSameLengthCharacterRange(fsm, from, to, min, max);
-    return;
-  }
-  if (max <= kMax2BytesUnicode) {
-    if (min >= kMin2BytesUnicode) {
-      AddSameLengthCharacterRange(fsm, from, to, min, max);
-    } else {
-      AddSameLengthCharacterRange(fsm, from, to, min, kMax1ByteUnicode);
-      AddSameLengthCharacterRange(fsm, from, to, kMin2BytesUnicode, max);
-    }
-    return;
-  }
-  if (max <= kMax3BytesUnicode) {
-    if (min >= kMin3BytesUnicode) {
-      AddSameLengthCharacterRange(fsm, from, to, min, max);
-    } else if (min >= kMin2BytesUnicode) {
-      AddSameLengthCharacterRange(fsm, from, to, min, kMax2BytesUnicode);
-      AddSameLengthCharacterRange(fsm, from, to, kMin3BytesUnicode, max);
-    } else {
-      AddSameLengthCharacterRange(fsm, from, to, min, kMax1ByteUnicode);
-      AddSameLengthCharacterRange(fsm, from, to, kMin2BytesUnicode, kMax2BytesUnicode);
-      AddSameLengthCharacterRange(fsm, from, to, kMin3BytesUnicode, max);
-    }
-    return;
-  }
-  XGRAMMAR_CHECK(max <= kMax4BytesUnicode);
-  if (min >= kMin4BytesUnicode) {
-    AddSameLengthCharacterRange(fsm, from, to, min, max);
-  } else if (min >= kMin3BytesUnicode) {
-    AddSameLengthCharacterRange(fsm, from, to, min, kMax3BytesUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin4BytesUnicode, max);
-  } else if (min >= kMin2BytesUnicode) {
-    AddSameLengthCharacterRange(fsm, from, to, min, kMax2BytesUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin3BytesUnicode, kMax3BytesUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin4BytesUnicode, max);
-  } else {
-    AddSameLengthCharacterRange(fsm, from, to, min, kMax1ByteUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin2BytesUnicode, kMax2BytesUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin3BytesUnicode, kMax3BytesUnicode);
-    AddSameLengthCharacterRange(fsm, from, to, kMin4BytesUnicode, max);
-  }
-  return;
 }
 
 std::string RewriteRegexDots(const std::string& pattern, bool dot_matches_newline) {

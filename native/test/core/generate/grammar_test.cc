@@ -160,6 +160,50 @@ TEST_CASE("a schema's mask has exactly the tokens that some value continues with
   }
 }
 
+TEST_CASE("a character is the bytes of UTF-8, without surrogates and overlong sequences") {
+  std::set<std::string> starts;  // of the characters beyond ASCII
+  for (uint32_t point = 0x80; point <= 0x10FFFF; ++point) {
+    if (point >= 0xD800 && point <= 0xDFFF) continue;
+    const size_t more = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
+    const uint32_t mark = more == 1 ? 0xC0 : more == 2 ? 0xE0 : 0xF0;
+    std::string text(1, static_cast<char>(mark | point >> (6 * more)));
+    starts.insert(text);
+    for (size_t left = more; left-- > 0;) {
+      text += static_cast<char>(0x80 | (point >> (6 * left) & 0x3F));
+      starts.insert(text);
+    }
+  }
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  const auto check = [&](const std::string& grammar, const std::string& before) {
+    CAPTURE(grammar);
+    const auto shared = compiled(bytes, grammar);
+    const std::function<void(const std::string&)> follow = [&](const std::string& prefix) {
+      GrammarMatcher matcher(shared, {});
+      for (const char byte : before + prefix) REQUIRE(matcher.accept(static_cast<unsigned char>(byte)));
+      const auto mask = matcher.allowed({});
+      std::vector<std::string> open;
+      for (int byte = 0x80; byte < 256; ++byte) {
+        const std::string text = prefix + static_cast<char>(byte);
+        CAPTURE(text);
+        CHECK(is_allowed(mask, byte) == starts.contains(text));
+        // The bytes of a length's first and last character, and all second bytes.
+        const bool ends = byte == 0x80 || byte == 0xBF || prefix.size() < 2;
+        const auto next = starts.upper_bound(text);
+        if (ends && next != starts.end() && next->starts_with(text)) open.push_back(text);
+      }
+      for (const std::string& text : open) follow(text);
+    };
+    follow("");
+  };
+  check(R"({"jsonSchema": "{\"type\": \"string\", \"maxLength\": 200}"})", "\"");
+  check(R"({"jsonSchema": "{\"type\": \"string\"}"})", "\"");
+  check(R"({"regex": "."})", "");
+  check(R"({"regex": "[^a]{3}"})", "");
+  check(R"({"regex": "[^a]{1,300}"})", "");
+  check(R"({"ebnf": "root ::= [^a]*"})", "");
+}
+
 TEST_CASE("grammars are concatenated or alternatives, and text is literal") {
   const std::string grammar =
       R"({"sequence": [{"literal": "a\"b\\\n"}, {"anyOf": [{"regex": "c{1,2}"}, {"ebnf": "root ::= \"x\" | \"y\""}]}]})";

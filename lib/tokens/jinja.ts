@@ -4,8 +4,8 @@
  */
 
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
-import { pythonFloat, pythonString } from "../base/python-text.ts";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
+import { type Evaluated, type JsonOptions, pythonJson, pythonText } from "./jinja-values.ts";
 
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
 const maxSource = 1 << 20;
@@ -19,6 +19,9 @@ const timeoutMsPerCharacter = 0.01;
 const baseWork = 1_000_000;
 const workPerCharacter = 200;
 
+/** Most spaces of a level in JSON. */
+const maxIndent = 64;
+
 /** The part of the package's types that its declarations do not export. */
 interface TemplateNode {
   type: string;
@@ -29,16 +32,22 @@ interface CallNode extends TemplateNode {
 }
 interface FilterNode extends TemplateNode {
   operand: TemplateNode;
-  filter: TemplateNode & { value?: unknown };
+  /** A name, or a call of it. */
+  filter: TemplateNode & { value?: unknown; callee?: { value?: unknown }; args?: readonly TemplateNode[] };
 }
-interface Evaluated {
-  type: string;
-  value: unknown;
+interface BinaryNode extends TemplateNode {
+  operator: { value: string };
+  left: TemplateNode;
+  right: TemplateNode;
 }
 interface BaseInterpreter {
   run(program: unknown): Evaluated;
   evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined;
   evaluateBlock(statements: readonly TemplateNode[], environment: unknown): Evaluated;
+  evaluateArguments(
+    args: readonly TemplateNode[],
+    environment: unknown,
+  ): [positional: Evaluated[], named: Map<string, Evaluated>];
   applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated;
 }
 const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
@@ -54,40 +63,6 @@ const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression
 
 /** Statements: unlike an expression, they print nothing of their own if they have no value. */
 const statements: ReadonlySet<string> = new Set(["Set", "Macro", "Break", "Continue", "Comment"]);
-
-/** A value as Python's `str` prints it; the package prints most as JavaScript does. */
-function pythonText({ type, value }: Evaluated): string {
-  if (type === "StringValue") return value as string;
-  return type === "UndefinedValue" ? "" : pythonRepr({ type, value });
-}
-
-function pythonRepr({ type, value }: Evaluated): string {
-  switch (type) {
-    case "NullValue":
-    case "UndefinedValue":
-      return "None";
-    case "BooleanValue":
-      return value === true ? "True" : "False";
-    case "FloatValue":
-      return pythonFloat(value as number);
-    case "StringValue":
-      return pythonString(value as string, marksOfText);
-    case "ArrayValue":
-    case "TupleValue": {
-      const items = (value as Evaluated[]).map(pythonRepr).join(", ");
-      return type === "ArrayValue" ? `[${items}]` : `(${items})`;
-    }
-    case "ObjectValue": {
-      const members = [...(value as Map<string, Evaluated>)];
-      return `{${members.map(([key, inner]) => `${pythonString(key, marksOfText)}: ${pythonRepr(inner)}`).join(", ")}}`;
-    }
-    default:
-      return String(value);
-  }
-}
-
-/** The marks of trusted text are such characters, which Python escapes: they stay. */
-const marksOfText = /[\p{Co}\p{Cn}]/u;
 
 /** Filters of texts; Python applies them to the text of another value. */
 const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);
@@ -144,7 +119,10 @@ class BoundedInterpreter extends PlainInterpreter {
 
   override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
     this.#spend(1);
-    const result = this.#stripped(node, environment) ?? super.evaluate(node, environment);
+    const result =
+      this.#stripped(node, environment) ??
+      this.#joined(node, environment) ??
+      super.evaluate(node, environment);
     // An empty list has no first item.
     if (node === undefined || result === undefined) return result;
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
@@ -168,8 +146,10 @@ class BoundedInterpreter extends PlainInterpreter {
     return this.#textValue(text);
   }
 
-  /** As the package's, but `string` gives Python's text, and filters of texts work on it. */
+  /** As the package's, but `string` and `tojson` give Python's text, and filters of texts work on it. */
   override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
+    if ((filter.callee ?? filter).value === "tojson")
+      return this.#textValue(pythonJson(operand, this.#jsonOptions(filter.args ?? [], environment)));
     if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
       const text = this.#textValue(pythonText(operand));
       return filter.value === "string" ? text : super.applyFilter(text, filter, environment);
@@ -190,6 +170,36 @@ class BoundedInterpreter extends PlainInterpreter {
       return undefined;
     const characters = (given?.value as string | undefined) ?? pythonSpaces;
     return this.#textValue(strip(text.value as string, characters, asked.ends));
+  }
+
+  /** The value of `a ~ b`, which the package prints as JavaScript does; undefined for other nodes. */
+  #joined(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "BinaryExpression" || (node as BinaryNode).operator.value !== "~") return undefined;
+    const { left, right } = node as BinaryNode;
+    const texts = [left, right].map((side) => {
+      const value = this.evaluate(side, environment);
+      return value === undefined ? "" : pythonText(value);
+    });
+    return this.#textValue(texts.join(""));
+  }
+
+  #jsonOptions(args: readonly TemplateNode[], environment: unknown): JsonOptions {
+    const [positional, named] = this.evaluateArguments(args, environment);
+    const given = (name: string, place: number): unknown =>
+      (named.get(name) ?? positional[place])?.value ?? null;
+    const indent = given("indent", 1);
+    if (indent !== null && !(Number.isInteger(indent) && (indent as number) <= maxIndent))
+      throw new Error(`the indent of tojson must be an integer up to ${maxIndent}`);
+    const separators = given("separators", 2);
+    if (separators !== null && !(Array.isArray(separators) && separators.length === 2))
+      throw new Error("the separators of tojson must be two texts");
+    const texts = (separators as Evaluated[] | null)?.map(({ value }) => String(value));
+    return {
+      ensureAscii: given("ensure_ascii", 0) === true,
+      indent: indent === null ? undefined : Math.max(0, indent as number),
+      separators: texts as [string, string] | undefined,
+      sortKeys: given("sort_keys", 3) === true,
+    };
   }
 
   /** A text of the package, whose classes it does not export. */

@@ -1,8 +1,10 @@
+import { spawnSync } from "node:child_process";
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { peersPython } from "../support/peers.ts";
 import { fixtureJson, type TokenizerName, tokenizerNamed, tokenizerNames } from "./fixtures.ts";
 
 interface Chat {
@@ -63,8 +65,61 @@ it.each([
   ["{{ {'a': [1, none, 2.5], 'é\u200b': {}} }}", "{'a': [1, None, 2.5], 'é\\u200b': {}}"],
   ["{{ (1, 'a') }}", "(1, 'a')"],
   ["{{ 0.0000001 }} {{ 0.0001 }} {{ 2.0 }} {{ 1.5 | string }}", "1e-07 0.0001 2.0 1.5"],
+  ["{{ 2.0 ~ true ~ none ~ missing ~ [0.0000001] }}", "2.0TrueNone[1e-07]"],
+  ["{{ [2.0, 0.0000001, 4 / 2, (1, 'a')] | tojson }}", '[2.0, 1e-07, 2.0, [1, "a"]]'],
+  ["{{ (1.0 * 10 ** 200 * 10 ** 200) | tojson }}", "Infinity"],
+  [
+    "{{ {'b': 1, 'a': [], '\ud83d\ude00': 2, '\uff5e': {'é': none}} | tojson(indent=1, sort_keys=true, ensure_ascii=true) }}",
+    '{\n "a": [],\n "b": 1,\n "\\uff5e": {\n  "\\u00e9": null\n },\n "\\ud83d\\ude00": 2\n}',
+  ],
+  ["{{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}", '[1,{"a":2}]'],
+  ["{{ [1] | tojson(indent=0) }}", "[\n1\n]"],
 ])("prints %j as Python does", (source, printed) => {
   expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);
+});
+
+/** Numbers that are no integers, by their bits; and large and small integers. */
+function someNumbers(): number[] {
+  const bits = new DataView(new ArrayBuffer(8));
+  const floats = fc.sample(fc.tuple(fc.nat(0xffffffff), fc.nat(0xffffffff)), { numRuns: 4000, seed: 1 });
+  const random = floats.map(([high, low]) => {
+    bits.setUint32(0, high);
+    bits.setUint32(4, low);
+    return bits.getFloat64(0);
+  });
+  const powers = Array.from({ length: 633 }, (_, i) => 1.25 * 10 ** (i - 324));
+  const edges = [
+    5e-324,
+    2.2250738585072014e-308,
+    Number.MAX_VALUE,
+    1e21,
+    1e22,
+    1e300,
+    0.1,
+    1 / 3,
+    1e-5,
+    1e-4,
+  ];
+  const all = [...random.filter(Number.isFinite), ...powers, ...edges, 123456789.125, 0.00012345, 1e-7];
+  return [...all, ...all.map((number) => -number), 0, 1, -1, 2 ** 53, 1e15].filter(
+    // Without a fraction, JavaScript cannot tell floats from integers.
+    (number) => !Number.isInteger(number) || Math.abs(number) <= 2 ** 53 || Math.abs(number) >= 1e21,
+  );
+}
+
+const python = peersPython(["json"], "floats in JSON beside Python's");
+
+it.skipIf(python === undefined)("writes numbers in JSON as Python does", () => {
+  const numbers = someNumbers();
+  const program = "import json, sys; print('\\n'.join(json.dumps(x) for x in json.load(sys.stdin)))";
+  const input = `[${numbers.map((number) => (Object.is(number, -0) ? "-0.0" : String(number))).join()}]`;
+  const { stdout } = spawnSync(python!, ["-c", program], { input, encoding: "utf8" });
+  const expected = stdout.trimEnd().split("\n");
+  expect(expected).toHaveLength(numbers.length);
+  const template = new ChatTemplate("{{ tools[0].function.parameters.enum | tojson }}");
+  const tools = [{ name: "any", description: "", parameters: { enum: numbers } }];
+  const text = template.render([{ role: "user", content: "?" }], { tools });
+  expect(text.slice(1, -1).split(", ")).toEqual(expected);
 });
 
 it.each(["content | trim", "content.strip()", "content.lstrip().rstrip()"])(

@@ -1,0 +1,116 @@
+/** The values of a chat template as Python prints them; the interpreter prints most as JavaScript does. */
+
+import { pythonFloat, pythonString } from "../base/python-text.ts";
+
+/** A value of the interpreter. */
+export interface Evaluated {
+  type: string;
+  value: unknown;
+}
+
+/** A value as Python's `str` prints it. */
+export function pythonText({ type, value }: Evaluated): string {
+  if (type === "StringValue") return value as string;
+  return type === "UndefinedValue" ? "" : pythonRepr({ type, value });
+}
+
+function pythonRepr({ type, value }: Evaluated): string {
+  switch (type) {
+    case "NullValue":
+    case "UndefinedValue":
+      return "None";
+    case "BooleanValue":
+      return value === true ? "True" : "False";
+    case "IntegerValue":
+      return pythonInteger(value as number);
+    case "FloatValue":
+      return pythonFloat(value as number);
+    case "StringValue":
+      return pythonString(value as string, marksOfText);
+    case "ArrayValue":
+    case "TupleValue": {
+      const items = (value as Evaluated[]).map(pythonRepr).join(", ");
+      return type === "ArrayValue" ? `[${items}]` : `(${items})`;
+    }
+    case "ObjectValue": {
+      const members = [...(value as Map<string, Evaluated>)];
+      return `{${members.map(([key, inner]) => `${pythonString(key, marksOfText)}: ${pythonRepr(inner)}`).join(", ")}}`;
+    }
+    default:
+      return String(value);
+  }
+}
+
+/** The marks of trusted text are such characters, which Python escapes: they stay. */
+const marksOfText = /[\p{Co}\p{Cn}]/u;
+
+/**
+ * A number without a fraction. JavaScript does not know whether it was an integer or a float in JSON
+ * (1 or 1.0); it is printed as an integer, except for those that are nearly always floats: -0.0, and
+ * from 1e21 on, where JavaScript starts to write exponents.
+ */
+function pythonInteger(value: number): string {
+  return Math.abs(value) < 1e21 && !Object.is(value, -0) ? BigInt(value).toString() : pythonFloat(value);
+}
+
+/** Options of `tojson`, with the defaults of Python's `json.dumps` as transformers calls it. */
+export interface JsonOptions {
+  ensureAscii: boolean;
+  /** Spaces of one level; undefined: on one line. */
+  indent: number | undefined;
+  separators: readonly [item: string, key: string] | undefined;
+  sortKeys: boolean;
+}
+
+/** A value as Python's `json.dumps` writes it; undefined values as null. Throws for macros. */
+export function pythonJson({ type, value }: Evaluated, options: JsonOptions, depth = 0): string {
+  const { ensureAscii, indent, separators, sortKeys } = options;
+  const [itemSeparator, keySeparator] = separators ?? [indent === undefined ? ", " : ",", ": "];
+  const line = (levels: number) => (indent === undefined ? "" : `\n${" ".repeat(indent * levels)}`);
+  const inside = (open: string, items: readonly string[], close: string) =>
+    items.length === 0
+      ? open + close
+      : open + line(depth + 1) + items.join(itemSeparator + line(depth + 1)) + line(depth) + close;
+  const string = (text: string) => (ensureAscii ? asciiJson(text) : JSON.stringify(text));
+  switch (type) {
+    case "NullValue":
+    case "UndefinedValue":
+      return "null";
+    case "BooleanValue":
+      return String(value);
+    case "IntegerValue":
+      return pythonInteger(value as number);
+    case "FloatValue":
+      return Number.isFinite(value) ? pythonFloat(value as number) : String(value);
+    case "StringValue":
+      return string(value as string);
+    case "ArrayValue":
+    case "TupleValue": {
+      const items = (value as Evaluated[]).map((item) => pythonJson(item, options, depth + 1));
+      return inside("[", items, "]");
+    }
+    case "NamespaceValue":
+    case "ObjectValue": {
+      const members = [...(value as Map<string, Evaluated>)];
+      if (sortKeys) members.sort(([a], [b]) => byCodePoints(a, b));
+      const written = members.map(
+        ([key, inner]) => string(key) + keySeparator + pythonJson(inner, options, depth + 1),
+      );
+      return inside("{", written, "}");
+    }
+    default:
+      throw new Error(`${type} cannot be written as JSON`);
+  }
+}
+
+function asciiJson(text: string): string {
+  return JSON.stringify(text).replace(
+    /[^\0-\x7f]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+function byCodePoints(a: string, b: string): number {
+  // UTF-8 has the order of the code points.
+  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+}

@@ -71,6 +71,12 @@ export class Reader {
 
   constructor(tokenizer: Tokenizer, limits: ReadLimits) {
     this.inline = new RequestReader(tokenizer, limits);
+    try {
+      // No request should wait for it.
+      if (tokenizer.chatTemplate !== undefined) this.inline.template.prepareCallForms(tokenizer);
+    } catch {
+      // Reported to the requests that need the template.
+    }
     this.#thread = new ReaderThread(tokenizer, limits);
   }
 

@@ -128,8 +128,12 @@ function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
 
 const prompted = { addGenerationPrompt: true };
 
-/** Call forms that are remembered, by the tools. */
-const maxCallForms = 16;
+/** A function with which properties of the template are determined. */
+const probeTool: ToolSchema = {
+  name: "probe",
+  description: "",
+  parameters: { type: "object", properties: {} },
+};
 
 /** Conversations for which the ids must be those of the plain rendering. */
 const plainConversations: readonly (readonly Turn[])[] = (
@@ -181,8 +185,7 @@ export class ChatTemplate {
   /** Whether the template describes tools to the model. Otherwise messages have to do so. */
   get readsTools(): boolean {
     const messages: Message[] = [{ role: "user", content: "?" }];
-    const tools = [{ name: "probe", description: "", parameters: { type: "object", properties: {} } }];
-    this.#readsTools ??= this.render(messages, { tools }) !== this.render(messages);
+    this.#readsTools ??= this.render(messages, { tools: [probeTool] }) !== this.render(messages);
     return this.#readsTools;
   }
 
@@ -415,23 +418,33 @@ export class ChatTemplate {
     }
   }
 
-  /** The form of the template's calls; remembered. */
+  /** Determines the form of calls before it is needed, which takes up to 0.1 s. */
+  prepareCallForms(tokenizer: Tokenizer): void {
+    if (!this.readsTools) return;
+    for (const system of [false, true]) this.knownCallForm(tokenizer, { system, tools: [probeTool] });
+  }
+
+  /**
+   * The form of the template's calls; remembered. It is the same for all tools, so that it is rendered
+   * with a short one: with many tools, the renderings take seconds.
+   */
   #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
     let forms = this.#callForms.get(tokenizer);
     if (forms === undefined) {
       forms = new Map();
       this.#callForms.set(tokenizer, forms);
     }
-    const key = `${context.system} ${JSON.stringify(context.tools)}`;
+    const { system } = context;
+    const tools = context.tools?.length ? [probeTool] : undefined;
+    const key = `${system} ${tools !== undefined}`;
     let form = forms.get(key);
     if (form === undefined) {
       try {
-        form = this.#renderCallForm(tokenizer, context);
+        form = this.#renderCallForm(tokenizer, { system, tools });
       } catch (error) {
         if (!refuses(error)) throw error;
         form = error;
       }
-      if (forms.size >= maxCallForms) forms.clear();
       forms.set(key, form);
     }
     if (form instanceof NlacError) throw form;

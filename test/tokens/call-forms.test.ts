@@ -215,6 +215,24 @@ it("control tokens of a call are part of a streamed text, others are not", () =>
   expect(tokenizer.decode(ids, { skipSpecial: true })).toBe("wait{}");
 });
 
+it("the form of calls is rendered without the tools, which may be many and large", () => {
+  const rendered: string[] = [];
+  const seen = (given: unknown) => {
+    rendered.push(JSON.stringify(given));
+    return "";
+  };
+  const source = `{{- seen(tools) }}${fixtureText("templates/args-like.jinja")}`;
+  const tokenizer = tokenizerOf(source);
+  const template = new ChatTemplate(source, { variables: { seen } });
+  const form = template.callForm(tokenizer, { system: false, tools });
+  for (let i = 0; i < 3; i++) {
+    const many = Array.from({ length: 128 }, (_, n) => ({ ...tool, name: `name${i}_marked${n}` }));
+    expect(template.callForm(tokenizer, { system: false, tools: many })).toEqual(form);
+  }
+  expect(rendered.length).toBeGreaterThan(0);
+  expect(rendered.filter((given) => /get_weather|marked\d/.test(given))).toEqual([]);
+});
+
 it("arguments that are no JSON object cannot be written one by one", () => {
   const tokenizer = tokenizerOf(fixtureText("templates/tags-like.jinja"));
   const conversation = Conversation.start(tokenizer, ChatTemplate.of(tokenizer), question, { tools });

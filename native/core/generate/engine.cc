@@ -217,20 +217,31 @@ void Engine::fail(const std::shared_ptr<GenerateCall>& failed, std::exception_pt
   call->unfinished = 0;
 }
 
+// Returns the texts whose prompts the next step reads, in that order: the oldest first, then those
+// that have the fewest tokens left. Sets `first` to the tokens of `most` that are the oldest's: at
+// least half, and what the others do not need.
+std::vector<Engine::Sequence*> Engine::prompts(int64_t most, int64_t* first) {
+  std::vector<Sequence*> prompts;
+  for (const auto& sequence : running_)
+    if (!sequence->leader && sequence->left() > 0 && !sequence->writing()) prompts.push_back(sequence.get());
+  int64_t others = 0;
+  for (size_t i = 1; i < prompts.size(); ++i) others += prompts[i]->left();
+  *first = most - std::min(most / 2, others);
+  if (prompts.size() > 2) {
+    std::stable_sort(prompts.begin() + 1, prompts.end(),
+                     [](const Sequence* a, const Sequence* b) { return a->left() < b->left(); });
+  }
+  return prompts;
+}
+
 void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_layer) {
-  const bool writing =
-      std::any_of(running_.begin(), running_.end(), [](const auto& sequence) { return sequence->writing(); });
-  // Where each layer is collected from other ranks, a step of few tokens takes hardly less time.
-  int64_t prompt_tokens = writing && !before_layer ? kPromptTokensBeside : kPromptTokens;
   std::vector<int64_t> ids;
   std::vector<KvSlice> slices;
   std::vector<Sequence*> complete;                  // by ascending rows, followers after their leaders
   std::vector<int64_t> rows;                        // of the step, from which tokens are sampled
   std::vector<std::pair<int32_t, int32_t>> states;  // from leaders to followers
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
-    if (sequence.leader || sequence.read == sequence.length()) continue;  // follows a leader, or is complete
-    if (!make_room(sequence)) break;                                      // the sequence was preempted
+  // Adds up to `most` tokens of a text to the step; returns their number.
+  const auto read = [&](Sequence& sequence, int64_t most) -> int64_t {
     // Skips tokens that others have computed, or compute in this step.
     int64_t at = sequence.read;
     while (at + 1 < sequence.length()) {
@@ -239,21 +250,17 @@ void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_
       if (there <= at) break;
       at = std::min(there, sequence.length() - 1);
     }
-    int64_t end = sequence.length();
+    int64_t end = std::min(sequence.length(), at + most);
     const auto mark = sequence.marks.upper_bound(at);
     if (mark != sequence.marks.end()) end = std::min(end, *mark);
-    if (!sequence.writing()) {
-      end = std::min(end, at + prompt_tokens);
-      prompt_tokens -= end - at;
-    }
     sequence.read = end;
-    if (end == at) continue;
+    if (end == at) return 0;
     ids.insert(ids.end(), sequence.tokens.begin() + at, sequence.tokens.begin() + end);
     slices.push_back({&sequence.blocks, at, end - at, sequence.state});
     for (int64_t block = at / kBlockTokens; block * kBlockTokens < end; ++block)
       pool_.set_filled(sequence.blocks[static_cast<size_t>(block)],
                        std::min(kBlockTokens, end - block * kBlockTokens));
-    if (end < sequence.length()) continue;
+    if (end < sequence.length()) return end - at;
     sequence.row = static_cast<int64_t>(rows.size());
     rows.push_back(static_cast<int64_t>(ids.size()) - 1);
     complete.push_back(&sequence);
@@ -265,6 +272,22 @@ void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_
       if (recurrent()) states.emplace_back(sequence.state, other->state);
       complete.push_back(other.get());
     }
+    return end - at;
+  };
+  // Texts that decode come first: only they need new blocks, for which the last one is preempted.
+  bool writing = false;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (sequence.leader || !sequence.writing()) continue;
+    writing = true;
+    if (make_room(sequence)) read(sequence, 1);
+  }
+  // Where each layer is collected from other ranks, a step of few tokens takes hardly less time.
+  int64_t prompt_tokens = writing && !before_layer ? kPromptTokensBeside : kPromptTokens;
+  int64_t most = 0;
+  for (Sequence* sequence : prompts(prompt_tokens, &most)) {
+    prompt_tokens -= read(*sequence, most);
+    most = prompt_tokens;
   }
   // A text that has no blocks any more was preempted after its leader's rows; it is drawn again later.
   std::erase_if(complete, [](const Sequence* sequence) { return sequence->blocks.empty(); });

@@ -1,7 +1,9 @@
 // Generation with continuous batching. Requests are admitted in order of arrival once there are
 // blocks for their prompts; later requests overtake only a request whose grammar is still being
 // compiled. A step decodes one token of every text and prefills prompts in chunks, so that prefill
-// does not stall decoding. A text leaves with its last token; another may join at the next step.
+// does not stall decoding. At least half of a chunk is the oldest prompt's, the rest goes to the
+// shortest ones, so that they do not wait for long ones. A text leaves with its last token; another
+// may join at the next step.
 //
 // Keys and values lie in blocks (block_pool.h). Texts with a common prefix share its blocks, within
 // a call and across calls: the prefix is computed and stored once. Blocks of finished texts stay
@@ -99,6 +101,7 @@ class Engine {
   // Runs `work`. If it throws, all calls fail.
   template <typename Work>
   void guarded(Work work);
+  std::vector<Sequence*> prompts(int64_t most, int64_t* first);
   void advance(const Weights& weights, const Decoder::BeforeLayer& before_layer);
   void draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete);
   static void choose(Sequence& sequence, const float* logits, int64_t vocab);

@@ -52,6 +52,7 @@ struct Engine::Sequence {
   GenerateResult& result() const { return call->results[index]; }
   const GenerateHooks& hooks() const { return call->hooks; }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t left() const { return length() - read; }  // tokens that are not computed yet
   size_t step() const { return result().tokens.size(); }
   // Returns the forced next id; kNoToken: it is sampled.
   int64_t forced() const {
@@ -59,7 +60,7 @@ struct Engine::Sequence {
     return step() < ids.size() ? ids[step()] : kNoToken;
   }
   int32_t parent() const { return named == 0 ? BlockPool::none : blocks[static_cast<size_t>(named - 1)]; }
-  bool writing() const { return read > 0 && length() - read == 1; }
+  bool writing() const { return read > 0 && left() == 1; }
   bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
   bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
 

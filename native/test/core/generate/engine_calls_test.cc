@@ -65,6 +65,32 @@ TEST_CASE("a long prompt is prefilled in chunks beside decoding requests") {
   check_call(model, *reading);
 }
 
+TEST_CASE("a short prompt does not wait for long ones, and these advance beside short ones") {
+  constexpr int64_t chunk = Engine::kPromptTokens;
+  Model model(4 * chunk);
+  Engine engine = model.engine();
+  const auto oldest = engine.submit({request_of(random_ids(2 * chunk, 1), 1)}, {});
+  const auto second = engine.submit({request_of(random_ids(3 * chunk, 2), 1)}, {});
+  engine.step(model.weights);
+  const auto brief = engine.submit({request_of(random_ids(30, 3), 1)}, {});
+  engine.step(model.weights);
+  CHECK(brief->done());
+  CHECK_FALSE(oldest->done());
+  // The oldest one gets half of each step, whatever arrives later.
+  for (uint64_t i = 0; i < 2; ++i) {
+    CHECK_FALSE(oldest->done());
+    engine.submit({request_of(random_ids(chunk / 2, 4 + i), 1)}, {});
+    engine.step(model.weights);
+  }
+  CHECK(oldest->done());
+  // Without others it gets all of a step.
+  int steps = 0;
+  for (; !second->done(); ++steps) engine.step(model.weights);
+  CHECK(steps == 3);
+  drain(engine, model.weights);
+  for (const auto& call : {oldest, second, brief}) check_call(model, *call);
+}
+
 TEST_CASE("requests that do not fit wait, in the order of arrival") {
   Model model;
   Engine engine = model.engine(6 * kBlockBytes);

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Runs attack campaigns against the built package and prints totals.
-//   node scripts/torture.mjs [name…] [--runs N] [--seed S] [--only NUMBER] [--list]
+//   node scripts/torture.mjs [name…] [--runs N] [--seed S] [--only NUMBER] [--list] [--help]
 // Each scripts/torture/<name>.mjs is a campaign:
 //   export const about: one line
 //   export async function run({ runs, seed, first, report }): makes the runs first …
@@ -105,21 +105,50 @@ export function table(results, { commit, date }) {
   ].join("\n");
 }
 
+const help = `Runs attack campaigns against the built package and prints totals.
+
+Usage: npm run torture -- [NAME…] [OPTIONS]
+
+  NAME…            campaigns, by default all
+  --runs N         runs of each, 20 by default
+  --seed S         the runs depend on it, 0 by default
+  --only NUMBER    makes this run only
+  --list           lists the campaigns
+  --help           shows this text
+
+Campaigns:
+`;
+
+/** The command line. Prints the error and returns undefined for one that is not valid. */
+function commandLine() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: {
+        runs: { type: "string", default: "20" },
+        seed: { type: "string", default: "0" },
+        only: { type: "string" },
+        list: { type: "boolean", default: false },
+        help: { type: "boolean", short: "h", default: false },
+      },
+    });
+  } catch (error) {
+    console.error(`${error.message.split(/\. |\n/, 1)[0]}. See --help.`);
+    process.exitCode = 2;
+    return undefined;
+  }
+}
+
 async function main() {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
-      runs: { type: "string", default: "20" },
-      seed: { type: "string", default: "0" },
-      only: { type: "string" },
-      list: { type: "boolean", default: false },
-    },
-  });
+  const parsed = commandLine();
+  if (parsed === undefined) return;
+  const { values, positionals } = parsed;
   const known = campaignNames();
-  if (values.list) {
+  if (values.list || values.help) {
+    if (values.help) process.stdout.write(help);
     for (const name of known) {
       const { about } = await import(pathToFileURL(join(folder, `${name}.mjs`)).href);
-      console.log(`${name.padEnd(16)}${about}`);
+      console.log(`${values.help ? "  " : ""}${name.padEnd(16)}${about}`);
     }
     return;
   }

@@ -5,6 +5,7 @@
 
 import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
+import { slices } from "../base/slices.ts";
 import { checkBoolean, checkChoice, checkInteger, checkNumber, checkSeed } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type Grammar, grammarText } from "../model/grammar.ts";
@@ -132,12 +133,14 @@ export class Generator {
     if (failure !== undefined) throw failure;
 
     const generations = new Array<Generation>(requests.length);
+    const turn = slices();
     for (const [g, { members }] of groups.entries()) {
       const results = settled[g]!;
       if (results.status === "rejected") throw fromNative(results.reason);
       for (const [i, result] of results.value.entries()) {
         const { index, native } = members[i]!;
         generations[index] = this.#finish(result, native);
+        await turn();
       }
     }
     return generations;

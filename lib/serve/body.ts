@@ -7,6 +7,8 @@ import { RequestError } from "./protocol.ts";
 
 /** Bodies of the largest size that may be held at a time. */
 const bodiesAtOnce = 8;
+/** Bytes up to which a body is received however much is held: clients with large ones exclude no others. */
+const alwaysReceived = 8 * 2 ** 10;
 
 export class Bodies {
   readonly #maxBytes: number;
@@ -61,7 +63,8 @@ export class Bodies {
         this.#held += chunk.length;
         chunks.push(chunk);
         if (received.bytes > this.#maxBytes) refuse(this.#tooLarge());
-        else if (this.#held > bodiesAtOnce * this.#maxBytes) refuse(tooMany(c));
+        else if (received.bytes > alwaysReceived && this.#held > bodiesAtOnce * this.#maxBytes)
+          refuse(tooMany(c));
       };
       incoming.on("data", take);
       incoming.once("end", () => resolve(joined(chunks, received.bytes)));

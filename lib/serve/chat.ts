@@ -1,6 +1,7 @@
 /** POST /v1/chat/completions: finds or opens the conversation, generates, and records the turn. */
 
 import type { Context } from "hono";
+import { inSlices } from "../base/slices.ts";
 import type { GenerateRequest, Generation } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { chatChoice, replyOf, usage } from "./answers.ts";
@@ -17,7 +18,7 @@ import {
   toolsIn,
 } from "./protocol.ts";
 import type { RequestQueue } from "./queue.ts";
-import type { Reader } from "./reader.ts";
+import { askingOf, type Reader } from "./reader.ts";
 import { nameAfter, type ReadChat } from "./reading.ts";
 import type { Place } from "./served-turn.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
@@ -69,7 +70,7 @@ export class Chats {
     const leave = place === undefined ? () => {} : this.#episodes!.enter(place);
     let admission: Admission | undefined;
     try {
-      const chat = await this.#open(read, bytes, place);
+      const chat = await this.#open(c, read, bytes, place);
       admission = await this.#queue.admit(c, read.request.model);
       return await this.#write(c, chat, admission, leave);
     } catch (error) {
@@ -86,7 +87,12 @@ export class Chats {
     const write = (onToken?: OnToken) =>
       this.#queue
         .generate(c, admission, requests, onToken)
-        .then((generations) => generations.map((generation) => this.#finish(chat, generation, admission)))
+        .then(async (generations) => {
+          const answers: Answer[] = [];
+          for await (const generation of inSlices(generations))
+            answers.push(this.#finish(chat, generation, admission));
+          return answers;
+        })
         .finally(leave);
     const head = this.#queue.head("chatcmpl", "chat.completion", admission);
     if (request.stream) return this.#stream(c, chat, head, write);
@@ -125,9 +131,9 @@ export class Chats {
    * Throws a RequestError, also for a conversation that its chat template or the context cannot
    * hold.
    */
-  async #open(read: ReadChat, bytes: number, place: Place | undefined): Promise<OpenedChat> {
+  async #open(c: Context, read: ReadChat, bytes: number, place: Place | undefined): Promise<OpenedChat> {
     const { request, messages, names, grammar } = read;
-    const conversation = await this.#conversations.open(read, bytes, place?.held);
+    const conversation = await this.#conversations.open(read, bytes, askingOf(c), place?.held);
     const prompt = conversation.prompt();
     checkLength(prompt.length, this.#queue.learner.maxPositions, "messages");
     const longest = request.max_completion_tokens ?? request.max_tokens;

@@ -6,7 +6,7 @@
 
 import type { Learner } from "../learner/learner.ts";
 import { Conversation } from "../tokens/conversation.ts";
-import type { Reader } from "./reader.ts";
+import type { Asking, Reader } from "./reader.ts";
 import type { ReadChat } from "./reading.ts";
 
 /** The parts of a learner that serving uses. */
@@ -61,6 +61,7 @@ export class Conversations {
   async open(
     { messages, tools, names }: ReadChat,
     bytes: number,
+    asking: Asking,
     held: Held | undefined = this.#find(names),
   ): Promise<Conversation> {
     const after = held?.conversation.ending();
@@ -69,7 +70,7 @@ export class Conversations {
     if (begun !== undefined && rest.length === 0) return begun;
     const known = held && { remembered: held.conversation.remembered };
     const rendering = { messages: rest, tools, after, ...known };
-    const { conversation, remembered } = await this.#reader.render(rendering, bytes);
+    const { conversation, remembered } = await this.#reader.render(rendering, bytes, asking);
     if (begun !== undefined) return begun.extend(conversation).remember(remembered);
     const { template } = this.#reader.inline;
     return Conversation.fromJSON(conversation, this.#model.tokenizer!, template).remember(remembered);

@@ -271,25 +271,29 @@ export class Episodes {
    * their sub-episodes; the others are dropped. Throws ERR_IO.
    */
   expire(ms: number): void {
-    const active = new Set<OpenEpisode>();
-    for (const episode of this.#open.values())
-      if (episode.waiting > 0 || performance.now() - episode.answered < ms)
-        for (const one of this.#withParents(episode)) active.add(one);
-    const isIdle = (episode: OpenEpisode) => !this.#withParents(episode).some((one) => active.has(one));
+    /** Whether an episode, or one that it works for, is active; each is looked at once. */
+    const active = new Map<OpenEpisode, boolean>();
+    const parentOf = ({ parent }: OpenEpisode) => (parent === undefined ? undefined : this.#open.get(parent));
+    for (const episode of this.#open.values()) {
+      if (episode.waiting === 0 && performance.now() - episode.answered >= ms) continue;
+      let one: OpenEpisode | undefined = episode;
+      for (; one !== undefined && !active.has(one); one = parentOf(one)) active.set(one, true);
+    }
+    const isIdle = (episode: OpenEpisode) => {
+      const path: OpenEpisode[] = [];
+      let one: OpenEpisode | undefined = episode;
+      for (; one !== undefined && !active.has(one); one = parentOf(one)) {
+        active.set(one, false);
+        path.push(one);
+      }
+      const isActive = one !== undefined && active.get(one)!;
+      for (const one of path) active.set(one, isActive);
+      return !isActive;
+    };
     const idle = [...this.#open].filter(([, episode]) => isIdle(episode));
     // Rewarded ones first, because their sub-episodes get the reward.
     const [rewarded, others] = [true, false].map((is) => idle.filter(([, one]) => one.rewarded === is));
     this.#dropAll([...rewarded!, ...others!]);
-  }
-
-  /** An episode and the open ones that it works for. */
-  #withParents(episode: OpenEpisode): OpenEpisode[] {
-    const found = new Set([episode]);
-    for (const { parent } of found) {
-      const next = parent === undefined ? undefined : this.#open.get(parent);
-      if (next !== undefined) found.add(next);
-    }
-    return [...found];
   }
 
   /**
@@ -317,11 +321,17 @@ export class Episodes {
 
   /** The open episodes that worked for an episode, or for one that did. */
   #workersFor(name: string): Map<string, OpenEpisode> {
+    const workers = new Map<string | undefined, [string, OpenEpisode][]>();
+    for (const [child, episode] of this.#open) {
+      const others = workers.get(episode.parent);
+      if (others === undefined) workers.set(episode.parent, [[child, episode]]);
+      else others.push([child, episode]);
+    }
     const found = new Map<string, OpenEpisode>();
     const parents = [name];
     for (const parent of parents)
-      for (const [child, episode] of this.#open) {
-        if (episode.parent !== parent || child === name || found.has(child)) continue;
+      for (const [child, episode] of workers.get(parent) ?? []) {
+        if (child === name || found.has(child)) continue;
         found.set(child, episode);
         parents.push(child);
       }

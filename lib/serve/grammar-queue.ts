@@ -1,33 +1,23 @@
 /**
  * Orders the requests whose grammars must be compiled. Compilation takes from milliseconds to
- * seconds, and the core compiles one grammar at a time. Clients that have used the least time come
- * first, and of their requests the cheapest. Grammars that would take too long are refused.
+ * seconds, and the core compiles one grammar at a time. Grammars that would take too long are refused.
  */
 
+import { createHash } from "node:crypto";
 import type { Grammar } from "../model/grammar.ts";
+import { type ClientKeys, FairQueue, type Waiting } from "./fair-queue.ts";
 
 /** Maximum estimate of the compile time, in milliseconds on a vocabulary of 50,000 tokens. */
 export const maxCompileMs = 4000;
 /** Milliseconds after which the next grammar is compiled even if the previous one is not done. */
 const patienceMs = 10_000;
-/** Number of grammars and of clients that are remembered. */
+/** Number of grammars that are remembered. */
 const maxRemembered = 1000;
 
-/** Who sent a request: its address, then its connection. */
-export type ClientKeys = readonly string[];
-
-interface Waiting {
-  client: ClientKeys;
-  cost: number;
-  begin: () => void;
-}
-
 export class GrammarQueue {
-  /** Grammars that were compiled, as JSON, the last used last. */
+  /** Hashes of the grammars that were compiled, the last used last. */
   readonly #known = new Set<string>();
-  readonly #waiting: Waiting[] = [];
-  /** Milliseconds of compiling, by client. */
-  readonly #spent = new Map<string, number>();
+  readonly #waiting = new FairQueue<Waiting & { begin: () => void }>();
   #compiling = false;
 
   /**
@@ -39,13 +29,13 @@ export class GrammarQueue {
     client: ClientKeys,
     start: (compiled: () => void) => Promise<T>,
   ): Promise<T> {
-    const key = JSON.stringify(grammar);
+    const key = createHash("sha256").update(JSON.stringify(grammar)).digest("base64");
     if (this.#known.has(key)) {
       this.#remember(key);
       return start(() => {});
     }
     await new Promise<void>((begin) => {
-      this.#waiting.push({ client, cost: compileMs(grammar), begin });
+      this.#waiting.add({ client, cost: compileMs(grammar), begin });
       if (!this.#compiling) this.#next();
     });
     const begun = performance.now();
@@ -54,7 +44,7 @@ export class GrammarQueue {
       if (over) return;
       over = true;
       clearTimeout(timer);
-      for (const name of client) this.#spend(name, performance.now() - begun);
+      this.#waiting.spend(client, performance.now() - begun);
       this.#next();
     };
     const timer = setTimeout(done, patienceMs).unref();
@@ -68,22 +58,9 @@ export class GrammarQueue {
   }
 
   #next(): void {
-    const spent = (waiting: Waiting, i: number) => this.#spent.get(waiting.client[i] ?? "") ?? 0;
-    // The sort is stable: otherwise first come, first served.
-    const [next] = this.#waiting.toSorted(
-      (a, b) => spent(a, 0) - spent(b, 0) || spent(a, 1) - spent(b, 1) || a.cost - b.cost,
-    );
+    const next = this.#waiting.next();
     this.#compiling = next !== undefined;
-    if (next === undefined) return;
-    this.#waiting.splice(this.#waiting.indexOf(next), 1);
-    next.begin();
-  }
-
-  #spend(name: string, ms: number): void {
-    const before = this.#spent.get(name) ?? 0;
-    this.#spent.delete(name);
-    this.#spent.set(name, before + ms);
-    if (this.#spent.size > maxRemembered) this.#spent.delete(this.#spent.keys().next().value!);
+    next?.begin();
   }
 
   #remember(key: string): void {

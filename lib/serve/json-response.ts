@@ -7,7 +7,7 @@ import { stream } from "hono/streaming";
 /** Milliseconds of writing after which the event loop gets a turn. */
 const sliceMs = 5;
 /** Characters that are sent in one piece. */
-const pieceLength = 2 ** 16;
+export const pieceLength = 2 ** 16;
 
 /** A list whose items are made when they are written. */
 export function lazy<T, U>(items: readonly T[], make: (item: T, i: number) => U): Iterable<U> {
@@ -37,14 +37,8 @@ export async function sendJson(c: Context, value: object): Promise<Response> {
   });
 }
 
-/** The JSON text of `value`, of which lists may be lazy. */
-export async function jsonInSlices(value: object): Promise<string> {
-  let text = "";
-  for await (const piece of inPieces(value)) text += piece;
-  return text;
-}
-
-async function* inPieces(value: object): AsyncGenerator<string> {
+/** The JSON text of `value` in pieces, with turns of the event loop between them. Lists may be lazy. */
+export async function* inPieces(value: object): AsyncGenerator<string> {
   let text = "";
   let begun = performance.now();
   for (const part of parts(value)) {

@@ -3,11 +3,11 @@
  * options.
  */
 
-import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
 import type { Admission, ServedModel } from "./conversation-cache.ts";
-import { type ClientKeys, GrammarQueue } from "./grammar-queue.ts";
+import { clientOf } from "./fair-queue.ts";
+import { GrammarQueue } from "./grammar-queue.ts";
 import {
   badRequest,
   type ChatRequest,
@@ -205,11 +205,6 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
-}
-
-function clientOf(c: Context): ClientKeys {
-  const { remoteAddress = "", remotePort = 0 } = (c.env as HttpBindings).incoming.socket;
-  return [remoteAddress, `${remoteAddress} ${remotePort}`];
 }
 
 /**

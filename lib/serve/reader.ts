@@ -7,9 +7,11 @@
 import { once } from "node:events";
 import { setImmediate as nextIteration } from "node:timers/promises";
 import type { Worker } from "node:worker_threads";
+import type { Context } from "hono";
 import { NlacError } from "../base/errors.ts";
 import { startWorker } from "../base/start-worker.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { type ClientKeys, clientOf, FairQueue, type Waiting } from "./fair-queue.ts";
 import { badRequest, RequestError } from "./protocol.ts";
 import {
   type ReadChat,
@@ -26,8 +28,6 @@ const maxSmall = 8 * 2 ** 10;
 const timeoutMs = 10_000;
 /** Milliseconds after which an idle thread ends. */
 const idleMs = 20_000;
-/** Milliseconds after which a waiting request is read before smaller ones. */
-const patienceMs = 5_000;
 /** Memory limit of the thread's JavaScript heap, in megabytes. */
 const maxMemory = 2048;
 
@@ -55,10 +55,19 @@ export interface ReaderData {
   limits: ReadLimits;
 }
 
-interface Waiting {
+/** Whose request is read. */
+export interface Asking {
+  client: ClientKeys;
+  /** Fires when the client has disconnected: its request is then not read any more. */
+  signal?: AbortSignal;
+}
+
+export function askingOf(c: Context): Asking {
+  return { client: clientOf(c), signal: c.req.raw.signal };
+}
+
+interface WaitingJob extends Waiting {
   job: ReadJob;
-  bytes: number;
-  since: number;
   resolve: (result: Result<ReadJob>) => void;
   reject: (error: Error) => void;
 }
@@ -81,21 +90,21 @@ export class Reader {
   }
 
   /** Throws as RequestReader.chat; RequestError of status 400 if it takes too long. */
-  chat(body: Uint8Array): Promise<ReadChat> {
-    return this.#read({ kind: "chat", body }, body.length, () => this.inline.chat(body));
+  chat(body: Uint8Array, asking: Asking): Promise<ReadChat> {
+    return this.#read({ kind: "chat", body }, body.length, asking, () => this.inline.chat(body));
   }
 
   /** Throws as RequestReader.completion; RequestError of status 400 if it takes too long. */
-  completion(body: Uint8Array): Promise<ReadCompletion> {
-    return this.#read({ kind: "completion", body }, body.length, () => this.inline.completion(body));
+  completion(body: Uint8Array, asking: Asking): Promise<ReadCompletion> {
+    return this.#read({ kind: "completion", body }, body.length, asking, () => this.inline.completion(body));
   }
 
   /**
    * Throws as RequestReader.render; RequestError of status 400 if it takes too long.
    * @param bytes size of the request
    */
-  render(rendering: Rendering, bytes: number): Promise<Rendered> {
-    return this.#read({ kind: "render", rendering }, bytes, () => this.inline.render(rendering));
+  render(rendering: Rendering, bytes: number, asking: Asking): Promise<Rendered> {
+    return this.#read({ kind: "render", rendering }, bytes, asking, () => this.inline.render(rendering));
   }
 
   /** Ends the thread. Requests that still wait for it fail with ERR_ABORTED. */
@@ -104,18 +113,23 @@ export class Reader {
     await this.#thread.end();
   }
 
-  #read<J extends ReadJob>(job: J, bytes: number, inline: () => Result<J>): Promise<Result<J>> {
-    if (bytes > maxSmall) return this.#thread.ask(job, bytes) as Promise<Result<J>>;
+  #read<J extends ReadJob>(
+    job: J,
+    bytes: number,
+    asking: Asking,
+    inline: () => Result<J>,
+  ): Promise<Result<J>> {
+    if (bytes > maxSmall) return this.#thread.ask(job, bytes, asking) as Promise<Result<J>>;
     const turn = this.#last.then(() => nextIteration()).then(inline);
     this.#last = turn.catch(() => {});
     return turn;
   }
 }
 
-/** One thread, which reads the smallest waiting request first. */
+/** One thread, which reads one request at a time. */
 class ReaderThread {
   readonly #data: ReaderData;
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting = new FairQueue<WaitingJob>();
   #worker: Promise<Worker> | undefined;
   #working = false;
   #idle: NodeJS.Timeout | undefined;
@@ -128,16 +142,22 @@ class ReaderThread {
     this.#data = { tokenizer: shared, limits };
   }
 
-  ask(job: ReadJob, bytes: number): Promise<Result<ReadJob>> {
+  ask(job: ReadJob, bytes: number, { client, signal }: Asking): Promise<Result<ReadJob>> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ job, bytes, since: performance.now(), resolve, reject });
+      const waiting = { job, client, cost: bytes, resolve, reject };
+      const leave = () => {
+        if (this.#waiting.remove(waiting) !== undefined) reject(gone());
+      };
+      if (signal?.aborted) return reject(gone());
+      signal?.addEventListener("abort", leave, { once: true });
+      this.#waiting.add(waiting);
       if (!this.#working) void this.#work();
     });
   }
 
   dropWaiting(): void {
     const error = new NlacError("ERR_ABORTED", "The server was closed.");
-    for (const { reject } of this.#waiting.splice(0)) reject(error);
+    for (let next = this.#waiting.next(); next !== undefined; next = this.#waiting.next()) next.reject(error);
   }
 
   async end(): Promise<void> {
@@ -150,28 +170,17 @@ class ReaderThread {
   async #work(): Promise<void> {
     this.#working = true;
     clearTimeout(this.#idle);
-    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+    for (let next = this.#waiting.next(); next !== undefined; next = this.#waiting.next()) {
+      const begun = performance.now();
       try {
         next.resolve(await this.#answer(next.job));
       } catch (error) {
         next.reject(error as Error);
       }
+      this.#waiting.spend(next.client, performance.now() - begun);
     }
     this.#working = false;
     this.#idle = setTimeout(() => void this.end(), idleMs).unref();
-  }
-
-  /**
-   * The smallest request, unless the oldest has waited for long: large ones delay only large ones.
-   */
-  #next(): Waiting | undefined {
-    const [oldest] = this.#waiting;
-    if (oldest === undefined) return undefined;
-    const isLate = performance.now() - oldest.since > patienceMs;
-    const smallest = this.#waiting.reduce((a, b) => (b.bytes < a.bytes ? b : a));
-    const next = isLate ? oldest : smallest;
-    this.#waiting.splice(this.#waiting.indexOf(next), 1);
-    return next;
   }
 
   async #answer(job: ReadJob): Promise<Result<ReadJob>> {
@@ -202,6 +211,10 @@ class ReaderThread {
     if ("failed" in reply) throw new NlacError(...reply.failed);
     return reply.result;
   }
+}
+
+function gone(): RequestError {
+  return badRequest("The client has disconnected.", null, "disconnected");
 }
 
 function startThread(workerData: ReaderData): Promise<Worker> {

@@ -33,7 +33,7 @@ import { listenOn } from "./listen.ts";
 import { OpenLog } from "./open-log.ts";
 import { asRequestError, badRequest, loggedFailure, RequestError, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
-import { Reader } from "./reader.ts";
+import { askingOf, Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
 import { idempotencyKey } from "./repeated-rewards.ts";
 import { requireScope, type Scope, scopeOf } from "./scopes.ts";
@@ -319,12 +319,12 @@ class Service {
       let bytes = 0;
       const read = await this.#bodies.with(c, (body) => {
         bytes = body.length;
-        return this.#reader.chat(body);
+        return this.#reader.chat(body, askingOf(c));
       });
       return this.#chats.answer(c, read, bytes);
     });
     app.post("/v1/completions", async (c) => {
-      const read = await this.#bodies.with(c, (body) => this.#reader.completion(body));
+      const read = await this.#bodies.with(c, (body) => this.#reader.completion(body, askingOf(c)));
       return answerCompletion(this.#queue, c, read);
     });
     const read = <T>(c: Context, schema: z.ZodType<T>) =>

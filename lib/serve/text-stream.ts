@@ -5,7 +5,7 @@ import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
 import { TextStream } from "../tokens/text-stream.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
-import { jsonInSlices } from "./json-response.ts";
+import { inPieces, pieceLength } from "./json-response.ts";
 import {
   asRequestError,
   type ChatRequest,
@@ -66,15 +66,27 @@ export async function streamTexts<T>(
     })
     .finally(() => wake());
   return streamSSE(c, async (stream) => {
-    const send = async (data: string) => {
+    const send = async (text: string) => {
       const stalled = setTimeout(() => (c.env as HttpBindings).outgoing.destroy(), stallMs);
       try {
-        await stream.writeSSE({ data });
+        await stream.write(text);
       } finally {
         clearTimeout(stalled);
       }
     };
-    const sendEvent = async (event: object) => send(await jsonInSlices(event));
+    const sendEvent = async (event: object) => {
+      // Long events, with log probabilities, are sent in pieces. JSON text has no line breaks.
+      let text = "data: ";
+      for await (const piece of inPieces(event)) {
+        if (stream.aborted) return;
+        if (text.length >= pieceLength) {
+          await send(text);
+          text = "";
+        }
+        text += piece;
+      }
+      await send(`${text}\n\n`);
+    };
     for (const event of parts.begin()) await sendEvent(event);
     for (;;) {
       const [next] = pending;
@@ -84,11 +96,11 @@ export async function streamTexts<T>(
       } else if (over !== undefined) break;
       else await new Promise<void>((resolve) => (wake = resolve));
     }
-    if (over instanceof RequestError) return send(JSON.stringify(over.body));
+    if (over instanceof RequestError) return sendEvent(over.body);
     const { written } = over;
     const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
     for (const event of parts.end(written, sent)) await sendEvent(event);
     if (request.stream_options?.include_usage) await sendEvent(parts.usage(written));
-    await send("[DONE]");
+    await send("data: [DONE]\n\n");
   });
 }

@@ -1,7 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { parseWithinLimits } from "../../lib/serve/json-limits.ts";
-import { jsonInSlices, lazy } from "../../lib/serve/json-response.ts";
+import { inPieces, lazy } from "../../lib/serve/json-response.ts";
+
+async function jsonInSlices(value: object): Promise<string> {
+  let text = "";
+  for await (const piece of inPieces(value)) text += piece;
+  return text;
+}
 
 describe("a JSON answer in slices", () => {
   it("is the text that JSON.stringify writes", async () => {

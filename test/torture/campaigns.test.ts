@@ -53,6 +53,18 @@ test("property tests draw the same cases in every run", () => {
   expect(cases()).toEqual(cases());
 });
 
+test.skipIf(!built)("the help names the options and the campaigns", async () => {
+  const { stdout, status } = await torture("--help");
+  expect(status).toBe(0);
+  for (const named of ["--runs", "--seed", "--only", "kills", "server"]) expect(stdout).toContain(named);
+});
+
+test("an unknown option is refused in one line", async () => {
+  const { stderr, status } = await torture("--rnus", "3");
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/^Unknown option '--rnus'[^\n]*--help\.\n$/);
+});
+
 test("an unknown campaign is refused", async () => {
   const { stderr, status } = await torture("no-such");
   expect(status).toBe(2);

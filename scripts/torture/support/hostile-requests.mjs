@@ -45,6 +45,19 @@ export const kinds = {
     path: "/v1/completions",
     body: `{"model":"m","prompt":${list("[1]", bytes(size, 4))}}`,
   }),
+  "prompts of ids": ({ size, pick, whole }) => {
+    const prompts = pick([4, 64, 256]);
+    const length = Math.max(1, Math.floor((size * 990_000) / prompts));
+    return completion({
+      prompt: Array.from({ length: prompts }, () => new Array(Math.min(length, 60_000)).fill(whole(1000))),
+      max_tokens: 1,
+    });
+  },
+  "long prompts": ({ size, whole }) =>
+    completion({
+      prompt: Array.from({ length: Math.max(1, Math.floor(size * 60_000)) }, () => whole(1000)),
+      max_tokens: 1,
+    }),
   "a long word": ({ size, pick }) =>
     completion({ prompt: pick(["a", "ab", "語", "é"]).repeat(bytes(size, 4)) }),
   "a long text": ({ size, pick }) =>

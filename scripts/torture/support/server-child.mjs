@@ -1,10 +1,10 @@
 // A server in its own process, on a learner of random weights: node server-child.mjs RECORDING.
-// Sends { url } when it listens. Answers each message with the event loop's delay since the message
-// before, in milliseconds, and the process's memory in MB.
-import { monitorEventLoopDelay } from "node:perf_hooks";
+// Sends { url } when it listens. Answers each message with the delays of the event loop since the
+// message before (LoopMeter.take), and the process's memory in MB.
 import { Learner } from "../../../dist/index.js";
 import { Tokenizer } from "../../../dist/models.js";
 import { serve } from "../../../dist/serving.js";
+import { LoopMeter } from "./loop-meter.mjs";
 
 const config = {
   ...{ architectures: ["LlamaForCausalLM"], model_type: "llama", vocab_size: 1088, hidden_size: 32 },
@@ -59,17 +59,10 @@ function tokenizer() {
 
 const learner = await Learner.create(config, { dtype: "float32", tokenizer: tokenizer() });
 const server = await serve({ learner, name: "m", port: 0, record: process.argv[2] });
-const resolution = 2;
-const delay = monitorEventLoopDelay({ resolution });
-delay.enable();
+const meter = new LoopMeter();
 process.on("message", () => {
   const { rss, heapUsed } = process.memoryUsage();
-  const ms = (nanoseconds) => Math.max(0, nanoseconds / 1e6 - resolution);
-  process.send({
-    ...{ p99: ms(delay.percentile(99)), max: ms(delay.max) },
-    ...{ rss: rss / 2 ** 20, heap: heapUsed / 2 ** 20 },
-  });
-  delay.reset();
+  process.send({ ...meter.take(), rss: rss / 2 ** 20, heap: heapUsed / 2 ** 20 });
 });
 process.on("disconnect", () => process.exit());
 process.send({ url: server.url });

@@ -1,0 +1,53 @@
+import { describe, expect, it } from "vitest";
+import { FairQueue, type Waiting } from "../../lib/serve/fair-queue.ts";
+
+interface Named extends Waiting {
+  name: string;
+}
+
+const asked = (name: string, connection: string, cost = 1, address = "address"): Named => ({
+  ...{ name, cost, client: [address, connection] },
+});
+
+function order(queue: FairQueue<Named>, count: number): string[] {
+  return Array.from({ length: count }, () => queue.next()?.name ?? "none");
+}
+
+describe("waiting requests", () => {
+  it("come first if their client has used less time, by address and then by connection", () => {
+    const queue = new FairQueue<Named>();
+    queue.spend(["busy", "x"], 100);
+    queue.spend(["address", "b"], 10);
+    for (const one of [asked("other", "y", 1, "busy"), asked("b", "b"), asked("a", "a", 9)]) queue.add(one);
+    expect(order(queue, 3)).toEqual(["a", "b", "other"]);
+    expect(queue.next()).toBeUndefined();
+  });
+
+  it("of one client are taken by their cost, equal ones in order of arrival", () => {
+    const queue = new FairQueue<Named>();
+    for (const one of [asked("large", "a", 5), asked("first", "a"), asked("second", "a")]) queue.add(one);
+    expect(order(queue, 3)).toEqual(["first", "second", "large"]);
+  });
+
+  it("are not held up for ever, whoever else arrives", () => {
+    const queue = new FairQueue<Named>();
+    queue.spend(["address", "old"], 1000);
+    queue.add(asked("old", "old", 100));
+    const taken: string[] = [];
+    for (let i = 0; i < 4; i++) {
+      queue.add(asked(`new ${i}`, `${i}`));
+      taken.push(...order(queue, 1));
+    }
+    expect(taken).toEqual(["new 0", "new 1", "new 2", "old"]);
+  });
+
+  it("may leave", () => {
+    const queue = new FairQueue<Named>();
+    const [gone, stays] = [asked("gone", "a"), asked("stays", "a")];
+    queue.add(gone);
+    queue.add(stays);
+    expect(queue.remove(gone)).toBe(gone);
+    expect(queue.remove(gone)).toBeUndefined();
+    expect(order(queue, 2)).toEqual(["stays", "none"]);
+  });
+});

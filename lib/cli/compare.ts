@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { z } from "zod";
+import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { compactRuns } from "../compare/compact.ts";
 import {
@@ -102,19 +103,33 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
     );
     const runs = findRuns(planned, directory);
     if (flags.copyTo === undefined) show(makeReport(comparison, runs), directory, flags);
-    else say(`${compactRuns(comparison, runs, flags.copyTo)} finished runs copied to ${flags.copyTo}`);
+    else copy(comparison, runs, flags.copyTo);
     return;
   }
   const runs = await train(comparison, directory, flags);
-  show(makeReport(comparison, runs), directory, flags);
+  const report = makeReport(comparison, runs);
+  show(report, directory, flags);
   if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
     say(`Continue: npx nlac compare ${asTyped(directory)} --resume`);
   const failed = runs.filter(({ state }) => state === "failed");
-  if (failed.length === 0) return;
+  if (failed.length === 0) {
+    const unreadable = report.runs.find(({ state, fault }) => state === "finished" && fault !== null);
+    if (unreadable === undefined) return;
+    const advice = "Restore the file, or delete the run's directory and continue with --resume.";
+    throw new NlacError("ERR_RUN", `${nameOf(unreadable)} does not count: ${unreadable.fault} ${advice}`);
+  }
   throw new NlacError(
     "ERR_RUN",
     `${failed.length} of ${runs.length} runs failed: ${failed.map(nameOf).join("; ")}. See the log: ${failed[0]!.path}.log`,
   );
+}
+
+/** Throws ERR_RUN for runs that cannot be copied, after copying the others; ERR_IO. */
+function copy(comparison: Comparison, runs: readonly ComparedRun[], to: string): void {
+  const { copied, faults } = compactRuns(comparison, runs, to);
+  say(`${counted(copied, "finished run")} copied to ${to}`);
+  if (faults.length === 0) return;
+  throw new NlacError("ERR_RUN", `${counted(faults.length, "run")} not copied: ${faults.join(" ")}`);
 }
 
 /** Returns the comparison and its directory, which may not exist yet. */

@@ -1,19 +1,18 @@
 /** `nlac train`: trains a model with a recipe. */
 
 import { hostname } from "node:os";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import type { Command } from "commander";
 import { counted } from "../base/counted.ts";
 import { fromFileSystem, fromNative, NlacError } from "../base/errors.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
-import { readRecords } from "../files/records.ts";
 import { joinRanks, type Ranks } from "../ranks/join.ts";
 import { type RankPlace, rankPlace } from "../ranks/place.ts";
 import { serveRank } from "../ranks/serve-rank.ts";
 import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
 import { type RecipeResult, resumeRun, trainOrResume, trainRecipe } from "../recipe/train-recipe.ts";
-import type { MetricsRow } from "../run/directory.ts";
+import { readMetrics } from "../run/metrics.ts";
 import { readStatus } from "../run/status.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
 import { asTyped, collect, wholeNumber } from "./options.ts";
@@ -151,8 +150,12 @@ function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks:
 /** First and last result of `config.evaluation`, if there is any. */
 function successLine(path: string): string[] {
   const measured: number[] = [];
-  for (const { values } of readRecords<MetricsRow>(join(path, "metrics.jsonl")))
-    if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
+  try {
+    for (const { values } of readMetrics(path))
+      if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
+  } catch (error) {
+    return [`Success is unknown: ${(error as Error).message}`]; // the training did not need the file
+  }
   if (measured.length === 0) return [];
   if (measured.length === 1) return [`Success: ${formatFigure(measured[0]!)}, measured once.`];
   return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];

@@ -8,12 +8,12 @@ import { formatFigure } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
 import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
-import { readRecords } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
+import { readMetrics } from "../run/metrics.ts";
 import { readSamples, type SampleRecord, withContext } from "../run/samples.ts";
 import { grouped } from "../statistics/intervals.ts";
 import { sayReport, wholeNumber } from "./options.ts";
@@ -115,7 +115,7 @@ function measuredRun(path: string, episodes: readonly EpisodeFigures[]): Measure
 
 function viewRun(path: string, flags: ViewFlags): void {
   const description = readDescription(path);
-  const metrics = readRecords<MetricsRow>(join(path, "metrics.jsonl"));
+  const metrics = readMetrics(path);
   const samples = withContext(path, newest(readSamples(path), flags.samples));
   if (flags.json) {
     console.log(JSON.stringify({ description, metrics: [...metrics], samples }));

@@ -3,15 +3,17 @@
  * some kilobytes a run. The copy can be reported on, and continued with the runs that it lacks.
  */
 
-import { copyFileSync } from "node:fs";
+import { copyFileSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { makeDirectory, onDisk, requireEmpty } from "../files/disk.ts";
-import { RecordWriter, readRecords } from "../files/records.ts";
+import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
+import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
+import { metricsPath, readMetrics } from "../run/metrics.ts";
 import type { Comparison } from "./comparison.ts";
-import { gradientMetrics } from "./run-figures.ts";
+import { gradientMetrics, requireComplete } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 
 /** Metrics of a curve. A row with one of them is kept. */
@@ -20,35 +22,73 @@ const kept = ["environment_steps", "eval/success", "rollout/success"];
 const costs = ["tokens/generated", "tokens/gradient", "rollout/tokens"];
 
 /**
- * Writes the finished ones of `runs` into `directory`, as METHOD/SEED. Returns their number.
- * @throws NlacError ERR_RUN if the directory has files, for damaged records, or for runs of
- *   versions that did not record these metrics; ERR_IO
+ * Writes the finished ones of `runs` into `directory`, as METHOD/SEED. Returns their number, and
+ * why the others of them were left out: their files are damaged, or their version of nlac did not
+ * record these metrics. If it fails, the directory is empty.
+ *
+ * @throws NlacError ERR_RUN if the directory has files, ERR_IO
  */
-export function compactRuns(comparison: Comparison, runs: readonly ComparedRun[], directory: string): number {
+export function compactRuns(
+  comparison: Comparison,
+  runs: readonly ComparedRun[],
+  directory: string,
+): { copied: number; faults: string[] } {
   requireEmpty(directory, "ERR_RUN", "Choose another directory for the copy.");
-  makeDirectory(directory);
-  writeAtomically(join(directory, "comparison.json"), `${JSON.stringify({ comparison }, null, 2)}\n`);
-  const finished = runs.filter(({ state }) => state === "finished");
-  for (const { method, seed, path } of finished) {
-    const to = join(directory, method, String(seed));
-    makeDirectory(to);
-    onDisk(to, () => {
-      copyFileSync(join(path, "run.json"), join(to, "run.json"));
-      copyFileSync(`${path}.json`, `${to}.json`);
-    });
-    const writer = RecordWriter.resume(join(to, "metrics.jsonl"));
-    try {
-      for (const row of compactRows(join(path, "metrics.jsonl"))) writer.append(row);
-    } finally {
-      writer.close();
+  const faults = runs.flatMap(({ fault }) => fault ?? []);
+  let copied = 0;
+  try {
+    makeDirectory(directory);
+    for (const { method, seed, path } of runs.filter(({ state }) => state === "finished")) {
+      let rows: MetricsRow[];
+      try {
+        readDescription(path);
+        rows = [...compactRows(path)];
+      } catch (error) {
+        if (!(error instanceof NlacError)) throw error;
+        faults.push(error.message);
+        continue;
+      }
+      copyRun(path, join(directory, method, String(seed)), rows);
+      copied++;
     }
+    // Last: without it, the directory is not a comparison.
+    writeAtomically(join(directory, "comparison.json"), `${JSON.stringify({ comparison }, null, 2)}\n`);
+  } catch (error) {
+    removeContents(directory);
+    throw error;
   }
-  return finished.length;
+  return { copied, faults };
 }
 
-function* compactRows(path: string): Generator<MetricsRow> {
+function removeContents(directory: string): void {
+  try {
+    for (const name of readdirSync(directory))
+      rmSync(join(directory, name), { recursive: true, force: true });
+  } catch {
+    // The error that made this necessary is thrown, and says more.
+  }
+}
+
+function copyRun(path: string, to: string, rows: readonly MetricsRow[]): void {
+  makeDirectory(to);
+  onDisk(to, () => {
+    copyFileSync(join(path, "run.json"), join(to, "run.json"));
+    copyFileSync(`${path}.json`, `${to}.json`);
+  });
+  const writer = RecordWriter.resume(metricsPath(to));
+  try {
+    for (const row of rows) writer.append(row);
+    writer.sync();
+  } finally {
+    writer.close();
+  }
+}
+
+/** Throws ERR_RUN, ERR_IO. */
+function* compactRows(run: string): Generator<MetricsRow> {
+  const path = metricsPath(run);
   let pending: MetricsRow | undefined;
-  for (const row of readRecords<MetricsRow>(path)) {
+  for (const row of readMetrics(run)) {
     const { values } = row;
     requireTotals(values, path);
     if (kept.some((name) => name in values)) {
@@ -63,6 +103,7 @@ function* compactRows(path: string): Generator<MetricsRow> {
     pending = { ...row, values: sums };
   }
   if (pending !== undefined) yield pending;
+  requireComplete(path);
 }
 
 /** Throws ERR_RUN for a row whose costs are not recorded as totals. */

@@ -1,5 +1,6 @@
 /** The results of a comparison: figures of every method after the same steps, and of every run. */
 
+import { NlacError } from "../base/errors.ts";
 import { describeSource, type Source } from "../run/build.ts";
 import { interquartileMean, median, probabilityOfImprovement, shareOfWins } from "../statistics/few-runs.ts";
 import type { Interval } from "../statistics/intervals.ts";
@@ -9,6 +10,7 @@ import { type Comparison, stepsOf } from "./comparison.ts";
 import {
   type Axis,
   axes,
+  noFigures,
   type Point,
   type RunFigures,
   readBuild,
@@ -27,6 +29,8 @@ export interface RunReport {
   state: RunState;
   /** Why it failed. */
   reason: string | null;
+  /** Why its files cannot be read, which one first; the run then does not count. */
+  fault: string | null;
   /** Steps so far. More than the comparison's if the last collection exceeded the limit. */
   environmentSteps: number;
   /** Success after the comparison's steps, or at an earlier end; null while not known. */
@@ -101,11 +105,11 @@ const tokenGridPoints = 160;
 /** Success in collected episodes is averaged over this share of the comparison's steps. */
 export const smoothing = 0.1;
 
-/** Reads every run and computes the figures. Throws ERR_RUN for damaged records, ERR_IO. */
+/** Reads every run and computes the figures. Runs whose files are damaged are named and do not count. */
 export function makeReport(comparison: Comparison, runs: readonly ComparedRun[]): Report {
-  const figures = runs.map(({ path, method }) => readFigures(path, stepsOf(comparison, method)));
-  const measure = measureOf(figures);
-  const all = runs.map((run, i) => reportRun(comparison, run, figures[i]!, measure));
+  const read = runs.map((run) => readRun(run, stepsOf(comparison, run.method)));
+  const measure = measureOf(read.map(({ figures }) => figures));
+  const all = runs.map((run, i) => reportRun(comparison, run, read[i]!, measure));
   const build = mostFrequentBuild(all);
   const reports = all.map((run) => ({ ...run, otherBuild: isBegun(run) && run.build !== build }));
   const grids = gridsOf(comparison, reports);
@@ -127,6 +131,25 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
     ),
     runs: reports,
   };
+}
+
+/** What a report reads of a run. */
+interface ReadRun {
+  figures: RunFigures;
+  build: string | null;
+  fault: string | null;
+}
+
+function readRun({ path, state, fault }: ComparedRun, budget: number): ReadRun {
+  try {
+    const build = readBuild(path);
+    const figures = readFigures(path, budget, state === "finished");
+    return { figures: fault === undefined ? figures : noFigures(), build, fault: fault ?? null };
+  } catch (error) {
+    // One damaged file must not hide the other runs.
+    if (!(error instanceof NlacError)) throw error;
+    return { figures: noFigures(), build: null, fault: error.message };
+  }
 }
 
 /**
@@ -169,14 +192,17 @@ export function isOver(state: RunState): boolean {
 }
 
 /** Whether a run ended before its number of steps: its last success then counts. */
-export function endedShort({ state, method, environmentSteps }: RunReport, comparison: Comparison): boolean {
-  return isOver(state) && environmentSteps < stepsOf(comparison, method);
+export function endedShort(
+  { state, method, environmentSteps, fault }: RunReport,
+  comparison: Comparison,
+): boolean {
+  return fault === null && isOver(state) && environmentSteps < stepsOf(comparison, method);
 }
 
 function reportRun(
   comparison: Comparison,
-  { method, seed, state, outcome, started, path }: ComparedRun,
-  figures: RunFigures,
+  { method, seed, state, outcome, started }: ComparedRun,
+  { figures, build, fault }: ReadRun,
   measure: Measure,
 ): RunReport {
   const { environmentSteps, updates, gradientTokens, generatedTokens } = figures;
@@ -186,10 +212,11 @@ function reportRun(
   return {
     ...{ method, seed, state, environmentSteps, updates, gradientTokens, generatedTokens },
     reason: state === "failed" ? (outcome?.reason ?? null) : null,
+    fault,
     success: known(valueAt(points, budget, isOver(state))),
     seconds: outcome === undefined && now === 0 ? null : (outcome?.seconds ?? 0) + now,
     peakBytes: outcome?.peakBytes ?? null,
-    build: readBuild(path),
+    build,
     otherBuild: false,
     curve: points,
   };

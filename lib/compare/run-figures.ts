@@ -3,10 +3,11 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { readRecords } from "../files/records.ts";
+import { NlacError } from "../base/errors.ts";
+import { endsUnfinished } from "../files/records.ts";
 import type { Build } from "../run/build.ts";
 import { readDescription } from "../run/description.ts";
-import type { MetricsRow } from "../run/directory.ts";
+import { metricsPath, readMetrics } from "../run/metrics.ts";
 
 /**
  * The x axes of curves: environment steps, generated tokens, and tokens of a loss with a gradient.
@@ -43,9 +44,8 @@ export const gradientMetrics = [
   "tokens/actions",
 ];
 
-/** The metrics of the run in `path`, up to the end of the iteration that reached `budget` steps. */
-export function readFigures(path: string, budget: number): RunFigures {
-  const figures: RunFigures = {
+export function noFigures(): RunFigures {
+  return {
     evaluated: [],
     collected: [],
     environmentSteps: 0,
@@ -53,9 +53,19 @@ export function readFigures(path: string, budget: number): RunFigures {
     gradientTokens: 0,
     generatedTokens: 0,
   };
-  const file = join(path, "metrics.jsonl");
+}
+
+/**
+ * The metrics of the run in `path`, up to the end of the iteration that reached `budget` steps.
+ *
+ * @param finished whether the run has finished: its last row is then complete
+ * @throws NlacError ERR_RUN for damaged metrics, ERR_IO
+ */
+export function readFigures(path: string, budget: number, finished = false): RunFigures {
+  const figures = noFigures();
+  const file = metricsPath(path);
   if (!existsSync(file)) return figures;
-  for (const { step, values } of readRecords<MetricsRow>(file)) {
+  for (const { step, values } of readMetrics(path)) {
     const value = (name: string) => values[name] ?? 0;
     const steps = values.environment_steps ?? figures.environmentSteps;
     if (figures.environmentSteps >= budget && steps > figures.environmentSteps) break;
@@ -75,7 +85,14 @@ export function readFigures(path: string, budget: number): RunFigures {
     figures.environmentSteps = steps;
     figures.updates = step;
   }
+  if (finished) requireComplete(file);
   return figures;
+}
+
+/** Throws ERR_RUN if the metrics of a finished run were cut within a row; ERR_IO. */
+export function requireComplete(file: string): void {
+  if (!endsUnfinished(file)) return;
+  throw new NlacError("ERR_RUN", `${file} is cut: it ends within a row, although the run has finished.`);
 }
 
 /**

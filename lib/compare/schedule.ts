@@ -47,23 +47,29 @@ export interface ComparedRun {
   outcome?: Outcome;
   /** `performance.now()` at the start of the current process. */
   started?: number;
+  /** Why its outcome cannot be read; undefined if it can, and once a process of it has ended. */
+  fault?: string;
 }
 
 /** A run with everything needed to train it. */
 export type TrainableRun = ComparedRun & PlannedRun;
 
-/** The state of each run in `directory`. Throws ERR_RUN for a damaged outcome file. */
+/** The state of each run in `directory`. One whose outcome is damaged counts as not ended. */
 export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
   runs: readonly Run[],
   directory: string,
 ): (Run & ComparedRun)[] {
   return runs.map((run) => {
     const path = join(directory, run.method, String(run.seed));
-    if (!existsSync(`${path}.json`)) {
-      // A checkpoint without an outcome: the comparison was killed.
-      return { ...run, path, state: hasCheckpoint(path) ? "stopped" : "waiting" };
+    // A checkpoint without an outcome: the comparison was killed.
+    const open = { ...run, path, state: hasCheckpoint(path) ? "stopped" : "waiting" } as const;
+    if (!existsSync(`${path}.json`)) return open;
+    let outcome: Outcome;
+    try {
+      outcome = readJson(`${path}.json`, outcomeSchema, "ERR_RUN");
+    } catch (error) {
+      return { ...open, fault: (error as Error).message };
     }
-    const outcome = readJson(`${path}.json`, outcomeSchema, "ERR_RUN");
     // The run directory was deleted: train it again.
     if (outcome.state === "finished" && !existsSync(path)) return { ...run, path, state: "waiting" };
     return { ...run, path, outcome, state: outcome.state };
@@ -72,11 +78,18 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
 
 /**
  * Checks that a run was started with the recipe that the comparison has now. Descriptions may
- * differ. Throws ERR_RUN.
+ * differ. A run whose run.json is damaged passes: it cannot be resumed, and the others can.
+ * Throws ERR_RUN.
  */
 export function requireSameRecipe({ path, resolved }: TrainableRun): void {
   if (!existsSync(join(path, "run.json"))) return;
-  const recorded = parseRecipe(readDescription(path).recipe, path);
+  let description: Record<string, unknown>;
+  try {
+    description = readDescription(path);
+  } catch {
+    return;
+  }
+  const recorded = parseRecipe(description.recipe, path);
   const planned = asRecorded(resolved, path);
   if (isDeepStrictEqual({ ...recorded, description: "" }, { ...planned, description: "" })) return;
   throw new NlacError(
@@ -162,6 +175,7 @@ export class Schedule {
     writeAtomically(`${run.path}.json`, `${JSON.stringify(run.outcome)}\n`);
     run.state = state;
     delete run.started;
+    delete run.fault;
     this.#options.onChange?.(run);
   }
 

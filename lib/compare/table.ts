@@ -75,6 +75,7 @@ export function runTable({ comparison, runs }: Report): Table {
           String(run.seed),
           [
             run.state,
+            ...(run.fault === null ? [] : ["unreadable"]),
             ...(endedShort(run, comparison) ? ["short"] : []),
             ...(run.otherBuild ? ["other build"] : []),
           ].join(", "),
@@ -120,17 +121,20 @@ export function explanations({ comparison, measure, methods }: Report): string[]
   ];
 }
 
-/** Remarks on single runs: failed, ended early, still running, or of another build. */
+/** Remarks on single runs: unreadable, failed, ended early, still running, or of another build. */
 export function notes({ comparison, runs, build }: Report): string[] {
+  const unreadable = runs.filter(({ fault }) => fault !== null);
   const others = runs.filter(({ otherBuild }) => otherBuild);
-  const failed = runs.filter(({ state }) => state === "failed");
-  const short = runs.filter((run) => run.state === "finished" && endedShort(run, comparison));
-  const late = runs.filter(
+  const readable = runs.filter(({ fault }) => fault === null);
+  const failed = readable.filter(({ state }) => state === "failed");
+  const short = readable.filter((run) => run.state === "finished" && endedShort(run, comparison));
+  const late = readable.filter(
     (run) => run.state === "finished" && run.success === null && !endedShort(run, comparison),
   );
   const open = runs.filter(({ state }) => state === "waiting" || state === "running" || state === "stopped");
   const steps = ({ environmentSteps }: RunReport) => `${formatCount(environmentSteps)} steps`;
   return [
+    ...unreadable.map((run) => `${nameOf(run)} does not count: ${sentence(run.fault!)}`),
     ...(others.length === 0
       ? []
       : [

@@ -4,8 +4,8 @@
  */
 
 import { type FileHandle, open } from "node:fs/promises";
-import { NlacError } from "../base/errors.ts";
-import { parseLine } from "../files/records.ts";
+import { fromFileSystem, NlacError } from "../base/errors.ts";
+import { beginsAsRecord, lineAt, parseLine } from "../files/records.ts";
 
 /** Bytes per read. Between reads the event loop answers requests. */
 const chunkBytes = 2 ** 20;
@@ -17,25 +17,37 @@ interface Head {
   bytes: Buffer;
 }
 
+/**
+ * The summary of record `number`, from 0. Throws if the record is not of the expected kind, with a
+ * message that names `where`.
+ */
+export type Summarize<Summary> = (record: unknown, where: string, number: number) => Summary;
+
 export class RecordFollower<Summary> {
   /** One per record. */
   items: Summary[] = [];
   /** Increases when the file was truncated, which makes everything read before invalid. */
   generation = 0;
-  /** Why reading has stopped, if a record is damaged. */
-  fault: string | undefined;
   readonly #path: string;
-  readonly #summarize: (record: never, number: number) => Summary;
+  readonly #summarize: Summarize<Summary>;
+  /** Why reading has stopped: a line is not a record. */
+  #damage: string | undefined;
+  /** What follows the last line, if it is not the beginning of a record. It may be truncated. */
+  #rest: string | undefined;
   /** Start of each record's line, and of the next one. */
   #starts: number[] = [0];
   #first: Head | undefined;
   #last: Head | undefined;
   #polling: Promise<boolean> | undefined;
 
-  /** @param summarize throws if the record is not of the expected kind; reading then stops */
-  constructor(path: string, summarize: (record: never, number: number) => Summary) {
+  constructor(path: string, summarize: Summarize<Summary>) {
     this.#path = path;
     this.#summarize = summarize;
+  }
+
+  /** Why later records are missing, if the file is damaged. */
+  get fault(): string | undefined {
+    return this.#damage ?? this.#rest;
   }
 
   /**
@@ -53,13 +65,18 @@ export class RecordFollower<Summary> {
     const [start, end] = [this.#starts[i], this.#starts[i + 1]];
     if (start === undefined || end === undefined)
       throw new NlacError("ERR_RUN", `${this.#path} has no record ${i}.`);
-    const file = await open(this.#path, "r");
+    let line: Buffer;
     try {
-      const line = await bytesAt(file, start, end - start);
-      return parseLine(line.subarray(0, -1), `${this.#path}: line ${i + 1}`);
-    } finally {
-      await file.close();
+      const file = await open(this.#path, "r");
+      try {
+        line = await bytesAt(file, start, end - start);
+      } finally {
+        await file.close();
+      }
+    } catch (error) {
+      throw fromFileSystem(error, this.#path); // the run was removed, for example
     }
+    return parseLine(line.subarray(0, -1), lineAt(this.#path, i + 1));
   }
 
   async #read(): Promise<boolean> {
@@ -73,7 +90,7 @@ export class RecordFollower<Summary> {
     try {
       const isSame = (await isAt(file, this.#first)) && (await isAt(file, this.#last));
       const restarted = isSame ? false : this.#restart();
-      if (this.fault !== undefined) return restarted;
+      if (this.#damage !== undefined) return restarted;
       return (await this.#append(file)) || restarted;
     } finally {
       await file.close();
@@ -89,7 +106,8 @@ export class RecordFollower<Summary> {
     this.#starts = [0];
     this.#first = undefined;
     this.#last = undefined;
-    this.fault = undefined;
+    this.#damage = undefined;
+    this.#rest = undefined;
     this.generation++;
     return true;
   }
@@ -98,10 +116,12 @@ export class RecordFollower<Summary> {
     const chunk = Buffer.alloc(chunkBytes);
     let rest: Buffer = Buffer.alloc(0); // a line that continues in the next chunk
     let at = this.#starts.at(-1)!;
+    const before = this.#rest;
+    this.#rest = undefined;
     let changed = false;
     for (;;) {
       const { bytesRead } = await file.read(chunk, 0, chunkBytes, at);
-      if (bytesRead === 0) return changed;
+      if (bytesRead === 0) return changed || before !== this.#rest;
       at += bytesRead;
       const bytes = Buffer.concat([rest, chunk.subarray(0, bytesRead)]);
       let start = 0;
@@ -112,6 +132,10 @@ export class RecordFollower<Summary> {
         start = end + 1;
       }
       rest = bytes.subarray(start);
+      if (!beginsAsRecord(rest)) {
+        this.#rest = `${lineAt(this.#path, this.items.length + 1)} is not a record.`;
+        return changed || before !== this.#rest;
+      }
     }
   }
 
@@ -119,16 +143,17 @@ export class RecordFollower<Summary> {
   #add(line: Buffer): boolean {
     const number = this.items.length;
     const start = this.#starts.at(-1)!;
+    const where = lineAt(this.#path, number + 1);
     try {
-      const record = parseLine(line, `${this.#path}: line ${number + 1}`) as never;
-      this.items.push(this.#summarize(record, number));
+      this.items.push(this.#summarize(parseLine(line, where), where, number));
     } catch (error) {
-      this.fault = (error as Error).message;
+      const { message } = error as Error;
+      this.#damage = error instanceof NlacError ? message : `${where} cannot be shown: ${message}`;
     }
     const head = { start, bytes: Buffer.from(line.subarray(0, headBytes)) };
     this.#first ??= head;
     this.#last = head;
-    if (this.fault !== undefined) return false;
+    if (this.#damage !== undefined) return false;
     this.#starts.push(start + line.length + 1);
     return true;
   }

@@ -5,14 +5,23 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type EpisodeFigures, figuresOf } from "../episodes/figures.ts";
-import type { EpisodeRecord } from "../episodes/records.ts";
+import { type EpisodeRecord, episodeOf } from "../episodes/records.ts";
 import { isFaulty } from "../episodes/trajectory.ts";
+import { recordOf } from "../files/records.ts";
 import { readDescription } from "../run/description.ts";
 import type { MetricsRow } from "../run/directory.ts";
-import type { DrawsRecord, ProbeRecord, SampleRecord } from "../run/samples.ts";
+import { metricsRow } from "../run/metrics.ts";
+import {
+  type DrawsRecord,
+  drawsRecord,
+  type ProbeRecord,
+  probeRecord,
+  type SampleRecord,
+  sampleRecordSchema,
+} from "../run/samples.ts";
 import { heartbeatMs, type RunStatus, readStatus } from "../run/status.ts";
 import { endless } from "../run/training-run.ts";
-import { RecordFollower } from "./follow.ts";
+import { RecordFollower, type Summarize } from "./follow.ts";
 import { curveOf, placesOf, thinned } from "./metrics.ts";
 import type { RunState, RunSummary, SampleSummary } from "./types.ts";
 import { warningsOf } from "./warnings.ts";
@@ -53,12 +62,12 @@ export class DashRun {
   constructor(id: string, path: string) {
     this.id = id;
     this.path = path;
-    const follow = <T>(name: string, summarize: (record: never, number: number) => T) =>
+    const follow = <T>(name: string, summarize: Summarize<T>) =>
       new RecordFollower(join(path, `${name}.jsonl`), summarize);
-    this.metrics = follow("metrics", (row: MetricsRow) => row);
+    this.metrics = follow("metrics", (row, where) => recordOf(metricsRow, row, where));
     this.episodes = follow("trajectories", episodeSummary);
     this.samples = follow("samples", sampleSummary);
-    this.draws = follow("draws", (record: DrawsRecord) => record);
+    this.draws = follow("draws", (draws, where) => recordOf(drawsRecord, draws, where));
     this.probes = follow("probes", probeSummary);
   }
 
@@ -233,13 +242,15 @@ export function isRun(path: string): boolean {
   return existsSync(join(path, "run.json")) && statSync(path).isDirectory();
 }
 
-function episodeSummary(record: EpisodeRecord): EpisodeSummary {
+function episodeSummary(value: unknown, where: string): EpisodeSummary {
+  const record = episodeOf(value, where);
   const { id, task, outcome, reward, turns, success } = figuresOf(record);
   return { id, task, outcome, reward, turns, success: isFaulty(record) ? -1 : Number(success) };
 }
 
-function sampleSummary(record: SampleRecord, number: number): SampleSummary {
-  const { update, trajectory, turn = null, texts, facts, parsed = {}, tokens } = record;
+function sampleSummary(record: unknown, where: string, number: number): SampleSummary {
+  const sample = recordOf(sampleRecordSchema, record, where);
+  const { update, trajectory, turn = null, texts, facts, parsed = {}, tokens } = sample;
   const figure = (name: string) => (typeof facts[name] === "number" ? (facts[name] as number) : null);
   const shown = texts.target ?? texts.episode ?? texts.action ?? "";
   const critiques = Object.keys(parsed).filter((role) => role.startsWith("critique"));
@@ -256,8 +267,8 @@ function sampleSummary(record: SampleRecord, number: number): SampleSummary {
   };
 }
 
-function probeSummary(record: ProbeRecord): ProbeSummary {
-  const { probe, trajectory, turn, update, texts, facts } = record;
+function probeSummary(record: unknown, where: string): ProbeSummary {
+  const { probe, trajectory, turn, update, texts, facts } = recordOf(probeRecord, record, where);
   return { probe, trajectory, turn, update, texts, l1: typeof facts.l1 === "number" ? facts.l1 : null };
 }
 

@@ -7,7 +7,7 @@
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
-import { readRecords } from "../files/records.ts";
+import { lineAt, readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
@@ -117,18 +117,21 @@ function writtenAfter(conversation: Conversation, state: number) {
  */
 export function* readEpisodeRecords(path: string, bytes?: number): Generator<EpisodeRecord> {
   let line = 0;
-  for (const record of readRecords<Partial<EpisodeRecord> | null>(path, undefined, bytes)) {
-    line++;
-    if (!Array.isArray(record?.turns) || record.conversation === undefined)
-      throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
-    // JSON stores NaN and infinity as null, and reads 1e999 as infinity.
-    const unusual = [record, ...record.turns].find((part) => !Number.isFinite(part?.reward));
-    if (unusual !== undefined) {
-      const reward = String(unusual?.reward);
-      throw new NlacError("ERR_RUN", `${path}: line ${line}: a reward is ${reward}, not a finite number.`);
-    }
-    yield { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
+  for (const record of readRecords(path, undefined, bytes)) yield episodeOf(record, lineAt(path, ++line));
+}
+
+/** The episode of a record. Throws ERR_RUN that names `where` as `readEpisodeRecords`. */
+export function episodeOf(value: unknown, where: string): EpisodeRecord {
+  const record = value as Partial<EpisodeRecord> | null;
+  if (!Array.isArray(record?.turns) || record.conversation === undefined)
+    throw new NlacError("ERR_RUN", `${where} is not an episode.`);
+  // JSON stores NaN and infinity as null, and reads 1e999 as infinity.
+  const unusual = [record, ...record.turns].find((part) => !Number.isFinite(part?.reward));
+  if (unusual !== undefined) {
+    const reward = String(unusual?.reward);
+    throw new NlacError("ERR_RUN", `${where}: a reward is ${reward}, not a finite number.`);
   }
+  return { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
 }
 
 /**

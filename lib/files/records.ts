@@ -9,8 +9,18 @@
  * together. Any other damage is an error that names the line.
  */
 
-import { closeSync, existsSync, openSync, readSync, realpathSync, rmSync, statSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  openSync,
+  readSync,
+  realpathSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { crc32 } from "node:zlib";
+import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
 import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
@@ -227,6 +237,63 @@ export function* readRecords<T>(
 }
 
 /**
+ * As `readRecords`, of records that fit `schema`. Throws ERR_RUN that names the line and the field
+ * also for another record.
+ */
+export function* readRecordsOf<T>(path: string, schema: z.ZodType<T>): Generator<T> {
+  let line = 0;
+  for (const record of readRecords(path)) yield recordOf(schema, record, lineAt(path, ++line));
+}
+
+/** `record` as `schema` has it. Throws ERR_RUN that names `where` and the field. */
+export function recordOf<T>(schema: z.ZodType<T>, record: unknown, where: string): T {
+  const parsed = schema.safeParse(record);
+  if (parsed.success) return parsed.data;
+  const { path, message } = parsed.error.issues[0]!;
+  throw new NlacError("ERR_RUN", `${where}: ${[...path, message].join(": ")}.`);
+}
+
+/** A line in messages; the first is 1. */
+export function lineAt(path: string, line: number): string {
+  return `${path}: line ${line}`;
+}
+
+/**
+ * Whether the last line of a file of records is unfinished. A process that ended as it should
+ * leaves no such line. Throws ERR_IO.
+ */
+export function endsUnfinished(path: string): boolean {
+  return onDisk(path, () => {
+    const fd = openSync(path, "r");
+    try {
+      const last = Buffer.alloc(1);
+      const { size } = fstatSync(fd);
+      return size > 0 && readSync(fd, last, 0, 1, size - 1) === 1 && last[0] !== newline;
+    } finally {
+      closeSync(fd);
+    }
+  });
+}
+
+/** Number of complete lines, damaged ones included. Throws ERR_IO. */
+export function countLines(path: string): number {
+  return onDisk(path, () => {
+    const fd = openSync(path, "r");
+    try {
+      const chunk = Buffer.alloc(2 ** 20);
+      let lines = 0;
+      for (let bytes = readSync(fd, chunk); bytes > 0; bytes = readSync(fd, chunk))
+        for (let i = 0; i < bytes; i++) if (chunk[i] === newline) lines++;
+      return lines;
+    } finally {
+      closeSync(fd);
+    }
+  });
+}
+
+const newline = 0x0a;
+
+/**
  * Bytes of `path` up to the end of its last whole record. `unsynced`: see `RecordWriter.resume`.
  * Throws as `readRecords`.
  */
@@ -272,7 +339,7 @@ function* wholeRecords(
           continue;
         }
         try {
-          together.push({ record: parseLine(line, `${path}: line ${lines}`), end: offset });
+          together.push({ record: parseLine(line, lineAt(path, lines)), end: offset });
         } catch (error) {
           if (!lacksSectors(Buffer.concat([line, Buffer.from("\n")]), begin)) throw error;
           torn = { fault: error as NlacError, goesOn: unsynced || hasMore(line) };
@@ -289,14 +356,14 @@ function* wholeRecords(
     const rest = Buffer.concat(begun);
     if (torn !== undefined && !torn.goesOn && rest.length > 0) throw torn.fault;
     if (torn === undefined && !beginsAsRecord(rest) && !lacksSectors(rest, offset))
-      throw new NlacError("ERR_RUN", `${path}: line ${lines + 1} is not a record.`);
+      throw new NlacError("ERR_RUN", `${lineAt(path, lines + 1)} is not a record.`);
   } finally {
     closeSync(fd);
   }
 }
 
 /** Whether an unfinished line starts like a record, as far as it goes. */
-function beginsAsRecord(line: Buffer): boolean {
+export function beginsAsRecord(line: Buffer): boolean {
   const begins = line.toString("latin1", 0, openingBytes);
   const digits = /^\{"checksum":"([0-9a-f]*)/.exec(begins)?.[1] ?? "";
   return opening(digits.padEnd(8, "0")).startsWith(begins);

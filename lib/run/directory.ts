@@ -30,7 +30,7 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import { type FileStart, makeDirectory, onDisk, syncDirectory } from "../files/disk.ts";
 import { type Lock, lockNow } from "../files/lock.ts";
-import { RecordWriter, readRecords } from "../files/records.ts";
+import { countLines, RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import {
@@ -173,7 +173,7 @@ export class RunDirectory implements TrainingRun {
     this.#model = model;
     const start = (name: RecordFile): FileStart => from?.starts[name] ?? emptyStart();
     this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), start("metrics"));
-    for (const _ of readRecords(this.#metrics.path)) this.#rowCount++;
+    this.#rowCount = countLines(this.#metrics.path); // not read: they may be damaged, and are not needed
     this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
     this.#draws = new RecordWriter(join(path, "draws.jsonl"), start("draws"));

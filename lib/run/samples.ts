@@ -8,7 +8,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
-import { readRecords } from "../files/records.ts";
+import { readRecordsOf } from "../files/records.ts";
 
 const whole = z.int().min(0);
 
@@ -103,7 +103,7 @@ export type ProbeRecord = z.infer<typeof probeRecord>;
  */
 export function* readSamples(run: string): Generator<SampleRecord> {
   const file = join(run, "samples.jsonl");
-  if (existsSync(file)) yield* readRecords<SampleRecord>(file);
+  if (existsSync(file)) yield* readRecordsOf(file, sampleRecordSchema);
 }
 
 /** The messages of a state: the task's, and all turns before number `turn`. */

@@ -2,12 +2,12 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
-import { readRecords } from "../files/records.ts";
+import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
 import { readDescription } from "./description.ts";
+import { metricsRow } from "./metrics.ts";
 import { drawsRecord, probeRecord, sampleRecordSchema } from "./samples.ts";
 import { eventFault } from "./tensorboard.ts";
 
@@ -16,12 +16,6 @@ export interface Verified {
   path: string;
   faults: string[];
 }
-
-const metricsRow = z.strictObject({
-  step: z.int().min(0),
-  time: z.number(),
-  values: z.record(z.string(), z.number().nullable()),
-});
 
 /**
  * Checks run.json, the record files and every checkpoint of a run. A record that a crash left
@@ -38,13 +32,14 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   };
   const description = await check(join(run, "run.json"), () => void readDescription(run));
   yield description;
-  yield await check(join(run, "metrics.jsonl"), (path) => readAll(path, metricsRow));
+  yield await check(join(run, "metrics.jsonl"), (path) => drain(readRecordsOf(path, metricsRow)));
   yield await check(join(run, "trajectories.jsonl"), (path) => drain(readEpisodeRecords(path)));
-  yield await check(join(run, "samples.jsonl"), (path) => readAll(path, sampleRecordSchema));
+  yield await check(join(run, "samples.jsonl"), (path) => drain(readRecordsOf(path, sampleRecordSchema)));
   // Runs of earlier versions have none of these.
   const further = { "draws.jsonl": drawsRecord, "probes.jsonl": probeRecord };
   for (const [name, schema] of Object.entries(further))
-    if (existsSync(join(run, name))) yield await check(join(run, name), (path) => readAll(path, schema));
+    if (existsSync(join(run, name)))
+      yield await check(join(run, name), (path) => drain(readRecordsOf<unknown>(path, schema)));
   // Of a run of nlac serve --train.
   const served = {
     "episodes.jsonl": readEpisodeRecords,
@@ -70,18 +65,6 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
       const exists = numbers.some((number) => checkpointPath(run, number).endsWith(`/${named}`));
       return exists ? undefined : `${path} names ${JSON.stringify(named)}, which is not a checkpoint.`;
     });
-}
-
-function readAll(path: string, schema: z.ZodType): string | undefined {
-  let line = 0;
-  for (const record of readRecords(path)) {
-    line++;
-    const { error } = schema.safeParse(record);
-    if (error === undefined) continue;
-    const { path: field, message } = error.issues[0]!;
-    return `${path}: line ${line}: ${[...field, message].join(": ")}.`;
-  }
-  return undefined;
 }
 
 function drain(records: Iterable<unknown>): void {

@@ -10,9 +10,9 @@ import { existsSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppendOnlyFile, makeDirectory, onDisk } from "../files/disk.ts";
 import { delimited, integer } from "../files/protobuf.ts";
-import { readRecords } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { MetricsRow } from "../run/directory.ts";
+import { metricsPath, readMetrics } from "../run/metrics.ts";
 import type { ReportedRun, RunEvent, Sink } from "./sink.ts";
 import { fileHeader, inChunks, itemsOf, type RecordKind, recordOf, timestampOf } from "./wandb-file.ts";
 
@@ -153,10 +153,9 @@ function directoryOf({ id, directory }: ReportedRun): string {
 
 /** At most `count` rows of the run's metrics.jsonl. */
 function firstRows({ directory }: ReportedRun, count: number): MetricsRow[] {
-  const path = join(directory, "metrics.jsonl");
   const rows: MetricsRow[] = [];
-  if (count === 0 || !existsSync(path)) return rows;
-  for (const row of readRecords<MetricsRow>(path)) if (rows.push(row) >= count) break;
+  if (count === 0 || !existsSync(metricsPath(directory))) return rows;
+  for (const row of readMetrics(directory)) if (rows.push(row) >= count) break;
   return rows;
 }
 

@@ -15,7 +15,7 @@ interface Numbered {
   text?: string;
 }
 
-const follower = () => new RecordFollower(path, ({ n }: Numbered) => n);
+const follower = () => new RecordFollower(path, (record) => (record as Numbered).n);
 
 function append(...records: Numbered[]): void {
   const writer = new RecordWriter(path);

@@ -1,10 +1,13 @@
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, statSync, truncateSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
+import { answer } from "../../lib/dash/api.ts";
 import { DashRuns } from "../../lib/dash/runs.ts";
 import { versionStream } from "../../lib/dash/server.ts";
+import type { RunSummary } from "../../lib/dash/types.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
+import { damages } from "../support/damage.ts";
 import { episodeOf, recipeOf, statusOf, wholeRun, writeRun } from "../support/recorded-run.ts";
 
 vi.mock("node:fs", async (original) => {
@@ -38,6 +41,57 @@ test("a file that cannot be read is an error of its run, and everything else is 
   await runs.poll();
   expect(runs.all[0]!.summary().errors).toEqual([]);
   expect(runs.all[0]!.version()).not.toBe(version);
+});
+
+describe("damaged records are an error of their run, and everything else is shown:", () => {
+  const names = ["metrics", "draws", "probes", "samples", "trajectories"];
+  for (const [damage, harm, message] of damages)
+    test.each(names)(`${damage}, in %s.jsonl`, async (name) => {
+      const root = directory();
+      for (const run of ["a", "b"]) writeRun(join(root, run), wholeRun());
+      const file = join(root, "a", `${name}.jsonl`);
+      harm(file);
+      const runs = new DashRuns([root]);
+      await runs.poll();
+      const [a, b] = (await answer(runs, "runs", {})) as RunSummary[];
+      expect(a!.errors).toEqual([expect.stringMatching(message)]);
+      if (!damage.startsWith("a directory")) expect(a!.errors[0]).toContain(file);
+      expect([b!.episodes, b!.errors]).toEqual([8, []]);
+      for (const path of ["config", "metrics", "episodes", "samples", "probes"])
+        for (const run of ["a", "b"]) await answer(runs, path, { run });
+      await answer(runs, "compare", {});
+      await answer(runs, "history", { run: "a", episode: "0", turn: "0" });
+    });
+
+  test("what follows the last record is named while it is there, and read again once it is truncated", async () => {
+    const root = directory();
+    writeRun(join(root, "a"), wholeRun());
+    const file = join(root, "a", "metrics.jsonl");
+    const { size } = statSync(file);
+    appendFileSync(file, Buffer.alloc(512));
+    const runs = new DashRuns([root]);
+    await runs.poll();
+    const [run] = runs.all;
+    expect(run!.summary()).toMatchObject({ updates: 3, errors: [expect.stringContaining(file)] });
+    const version = run!.version();
+    truncateSync(file, size);
+    await runs.poll();
+    expect(run!.summary().errors).toEqual([]);
+    expect(run!.version()).not.toBe(version);
+  });
+});
+
+test("a record of a run that was removed meanwhile is a coded error", async () => {
+  const root = directory();
+  writeRun(join(root, "a"), wholeRun());
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  rmSync(join(root, "a"), { recursive: true });
+  for (const path of ["episode", "sample", "probe"])
+    await expect(answer(runs, path, { run: "a", n: "0" })).rejects.toMatchObject({
+      code: "ERR_IO",
+      message: expect.stringContaining(join(root, "a")),
+    });
 });
 
 test("a run that was started anew at the same path has its new description", async () => {

@@ -203,16 +203,19 @@ test("a file that is damaged, missing or of another run is refused by name", () 
     }
   }));
 
-test("a damaged record of metrics is a warning, and nlac verify finds it", () =>
+test("a damaged record of metrics is a warning, nlac verify finds it, and the run continues", () =>
   inDirectory(async (directory) => {
-    const path = join(directory, "run");
+    const [path, whole] = [join(directory, "run"), join(directory, "whole")];
+    await train(whole, { iterations: 3 });
     await train(path);
     flip(join(path, "metrics.jsonl"), 40);
-    const warnings: string[] = [];
-    await chooseCheckpoint(path, { warn: (line) => warnings.push(line) });
+    expect((await faultsOf(path)).join(" ")).toContain("metrics.jsonl: line 1 is damaged");
+    const warnings = await train(path, { iterations: 3 });
     expect(warnings).toHaveLength(1);
     expect(warnings[0]).toContain("metrics.jsonl is damaged");
-    expect((await faultsOf(path)).join(" ")).toContain("metrics.jsonl: line 1 is damaged");
+    expect(records(path)).toEqual(records(whole));
+    const lines = (run: string) => readFileSync(join(run, "metrics.jsonl"), "utf8").split("\n").length;
+    expect(lines(path)).toBe(lines(whole));
   }));
 
 test("run.json is checked, and may be edited without its checksum", () =>

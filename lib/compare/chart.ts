@@ -1,6 +1,7 @@
 /**
  * The curves of a comparison as SVG. Thick lines are interquartile means over a method's seeds,
- * bands are their intervals, thin lines are single runs. Follows the viewer's light or dark theme.
+ * bands are their intervals, thin lines are single runs. A method and its variants have one colour;
+ * the variants' lines are dashed. Follows the viewer's light or dark theme.
  */
 
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "../display/image.ts";
@@ -19,6 +20,8 @@ const plot = { left: 64, right: 716, top: 116, bottom: 468 };
 const labelsAt = 742;
 const margin = 32;
 const labelHeight = 22;
+/** The sample of a line before its name. */
+const keyWidth = 34;
 /** Between a line's name and its value. */
 const valueGap = 7;
 
@@ -27,11 +30,47 @@ export const colours = {
   light: ["#2759d4", "#f06f14", "#1ea480", "#af308e", "#9c5d00", "#5a4043", "#180b38"],
   dark: ["#4880b3", "#c85d0f", "#02d17c", "#d69ef3", "#e3ff15", "#7915ff", "#fff6ff"],
 } as const;
-/** For the lines beyond the number of colours. */
-const dashes = "7 4";
+/** Of the first variant of a method, the second, the third; then from the start again. */
+const dashes = ["8 6", "12 5 2 5", "4 5"] as const;
+/** Of methods beyond the number of colours. */
+const dots = "0.5 5";
+/** With more single runs than this, they and the bands are drawn fainter. */
+const manyRuns = 40;
 
-function css(methods: number): string {
-  const palette = Array.from({ length: methods }, (_, i) => i);
+/** How a method's line is drawn. */
+export interface LineStyle {
+  /** Index into the colours. */
+  colour: number;
+  /** "" for a solid line. */
+  dashes: string;
+  isVariant: boolean;
+}
+
+/**
+ * A method named after another one, with a dash and more ("nlac-slower" after "nlac"), is a variant
+ * of it: it has the same colour, and its line is dashed.
+ */
+export function lineStyles(names: readonly string[]): LineStyle[] {
+  const baseOf = (name: string) =>
+    names
+      .filter((other) => name === other || name.startsWith(`${other}-`))
+      .reduce((shortest, other) => (other.length < shortest.length ? other : shortest));
+  const bases = names.filter((name) => baseOf(name) === name);
+  return names.map((name) => {
+    const base = baseOf(name);
+    const isVariant = base !== name;
+    const number = bases.indexOf(base);
+    const variant = names.filter((other) => other !== base && baseOf(other) === base).indexOf(name);
+    const solid = number < colours.light.length ? "" : dots;
+    return {
+      colour: number % colours.light.length,
+      dashes: isVariant ? dashes[variant % dashes.length]! : solid,
+      isVariant,
+    };
+  });
+}
+
+function css(styles: readonly LineStyle[], isCrowded: boolean): string {
   return [
     `.curves text { font-family: ${fontFamily}; font-size: 13px }`,
     ".curves .title { font-size: 20px; font-weight: bold }",
@@ -41,8 +80,9 @@ function css(methods: number): string {
     ".curves .middle { text-anchor: middle }",
     ".curves .line, .curves .seed, .curves .leader, .curves .rule { fill: none }",
     ".curves .line { stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round }",
-    ".curves .seed { stroke-width: 1; stroke-opacity: 0.35; stroke-linejoin: round }",
-    ".curves .band { fill-opacity: 0.15 }",
+    `.curves .seed { stroke-width: 1; stroke-opacity: ${isCrowded ? 0.18 : 0.35}; stroke-linejoin: round }`,
+    `.curves .band { fill-opacity: ${isCrowded ? 0.1 : 0.15} }`,
+    ".curves .key { fill: none; stroke-width: 2.5; stroke-linecap: round }",
     ".curves .leader { stroke-width: 1; stroke-dasharray: 1 3 }",
     inThemes((theme) => {
       const { ink, faint, rule, ground } = themes[theme];
@@ -51,8 +91,8 @@ function css(methods: number): string {
         `.curves text { fill: ${ink} }`,
         `.curves .small, .curves .tick { fill: ${faint} }`,
         `.curves .rule { stroke: ${rule} }`,
-        ...palette.map((i) => {
-          const colour = colours[theme][i % colours[theme].length];
+        ...styles.map((style, i) => {
+          const colour = colours[theme][style.colour];
           return `.curves .s${i} { stroke: ${colour} } .curves .f${i} { fill: ${colour} }`;
         }),
       ].join("\n");
@@ -72,12 +112,15 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const path = (points: readonly (readonly [at: number, value: number])[]) =>
     points.map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`).join("");
   const order = methods.map(({ name }) => name);
+  const styles = lineStyles(order);
+  const dashed = (method: number) =>
+    styles[method]!.dashes === "" ? "" : ` stroke-dasharray="${styles[method]!.dashes}"`;
   const seeds = seedsDrawn(report);
   const success =
     measure === "evaluated"
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
-  const named = labels(methods, comparison.seeds.length, axis, x, y);
+  const named = labels(methods, comparison.seeds.length, axis, x, y, dashed);
   const width = Math.ceil(Math.max(minWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot-${axis}"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
@@ -86,7 +129,10 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
       margin,
       66,
       "small",
-      `Lines: interquartile mean of ${seeds}. Bands: its ${100 * coverage} % interval. Thin lines: single runs.`,
+      `Lines: interquartile mean of ${seeds}. Bands: its ${100 * coverage} % interval. Thin lines: single runs.` +
+        (styles.some(({ isVariant }) => isVariant)
+          ? " Dashed: variants of the method with that colour."
+          : ""),
     ),
     text(plot.left, plot.top - 16, "small", success),
     ...[0, 0.2, 0.4, 0.6, 0.8, 1].flatMap((value) => [
@@ -116,7 +162,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
   ];
   return svgImage(
     { kind: "curves", title: `${comparison.name}: ${success}, by ${axisNames[axis]}`, width, height },
-    css(methods.length),
+    css(styles, runs.length > manyRuns),
     shapes,
   );
 }
@@ -129,10 +175,6 @@ export function seedsDrawn({ comparison, methods }: Report): string {
   const [least, most] = [Math.min(...drawn), Math.max(...drawn)];
   if (least === comparison.seeds.length) return all;
   return `${least === most ? least : `${least} to ${most}`} of ${all}`;
-}
-
-function dashed(method: number): string {
-  return method < colours.light.length ? "" : ` stroke-dasharray="${dashes}"`;
 }
 
 function bandPath(
@@ -155,6 +197,7 @@ function labels(
   axis: Axis,
   x: (at: number) => number,
   y: (value: number) => number,
+  dashed: (method: number) => string,
 ): { shapes: string[]; right: number } {
   const ends = methods.flatMap(({ name, curves, curveRuns }, i) => {
     const last = curves[axis].at(-1);
@@ -177,12 +220,12 @@ function labels(
     return [
       `<circle class="f${i}" cx="${end}" cy="${at}" r="4"/>`,
       `<path class="leader s${i}" d="M${end + 6} ${at}L${labelsAt - 8} ${height}"/>`,
-      `<rect class="f${i}" x="${labelsAt - 4}" y="${round(height - 7)}" width="4" height="14" rx="1"/>`,
-      `<text x="${labelsAt + 8}" y="${round(height + 4.5)}"><tspan class="name">${escaped(name)}</tspan>` +
+      `<path class="key s${i}"${dashed(i)} d="M${labelsAt - 4} ${round(height)}h${keyWidth}"/>`,
+      `<text x="${labelsAt + keyWidth + 4}" y="${round(height + 4.5)}"><tspan class="name">${escaped(name)}</tspan>` +
         `<tspan dx="${valueGap}">${value}</tspan><tspan class="small">${rest}</tspan></text>`,
     ];
   });
-  return { shapes, right: labelsAt + 8 + Math.max(0, ...widths) };
+  return { shapes, right: labelsAt + keyWidth + 4 + Math.max(0, ...widths) };
 }
 
 /** `heights` moved apart by a label's height, in the same order and within the plot. */

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { colours, renderCurves, spread } from "../../lib/compare/chart.ts";
+import { colours, lineStyles, renderCurves, spread } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
 import { makeReport, type RunReport, tokenRange } from "../../lib/compare/report.ts";
@@ -295,11 +295,26 @@ test("the written files are well formed and contain the report", () =>
     expect(curves.match(/class="seed /g)).toHaveLength(27);
     expect(curves.match(/class="band /g)).toHaveLength(9);
     expect(curves).toContain("environment steps");
-    // More methods than colours: the others are dashed.
+    // More methods than colours: the others are dotted.
     expect(curves.match(/class="line [^>]*stroke-dasharray/g)).toHaveLength(2);
     expect(read("index.html")).not.toMatch(/<script|(src|href)=/);
     for (const { name } of comparison.methods) expect(read("table.md")).toContain(`| ${name} | 3/3 |`);
   }));
+
+test("variants of a method have its colour, and lines of their own", () => {
+  const names = ["a", "a-slow", "b", "c", "b-slow", "a-fast", "d", "e", "f", "g", "h", "a-slow-long", "ab"];
+  const styles = new Map(lineStyles(names).map((style, i) => [names[i]!, style]));
+  const look = ({ colour, dashes }: { colour: number; dashes: string }) => `${colour}: ${dashes}`;
+  expect(new Set([...styles.values()].map(look)).size).toBe(names.length);
+  for (const name of ["a-slow", "a-fast", "a-slow-long"])
+    expect(styles.get(name)).toMatchObject({ colour: styles.get("a")!.colour, isVariant: true });
+  expect(styles.get("b-slow")).toMatchObject({ colour: styles.get("b")!.colour, isVariant: true });
+  // As many families as colours have a solid line in a colour of their own; "ab" is no variant of "a".
+  const solid = ["a", "b", "c", "d", "e", "f", "g"].map((name) => styles.get(name)!);
+  expect(solid.map(({ colour }) => colour)).toEqual(colours.light.map((_, i) => i));
+  for (const style of solid) expect(style).toMatchObject({ dashes: "", isVariant: false });
+  for (const name of ["h", "ab"]) expect(styles.get(name)!.isVariant).toBe(false);
+});
 
 test("labels keep their order and do not overlap", () => {
   const heights = [300, 301, 120, 299];

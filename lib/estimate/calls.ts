@@ -104,7 +104,8 @@ export function generationCall(
   // Roles other than the policy are limited only by the context (lib/roles/role-writer.ts).
   const acting = ["actions", "attempts", "branches", "candidates", "samples"].includes(what);
   const longest = acting ? limits.prompt : context - 1;
-  const held = (tokens: number) => Math.min(tokens, longest);
+  // Prompt and completion fit the context together.
+  const held = (tokens: number) => Math.max(1, Math.min(tokens, longest, context - generated));
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), generated, ...more };
 }
 

@@ -87,6 +87,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
   const lengths: TextLengths = {
     ...expected,
     thought,
+    opening: Math.min(expected.opening, limits.prompt),
     action: Math.min(thought + expected.action, limits.action),
     critique: Math.min(thought + expected.critique, limits.critique),
   };

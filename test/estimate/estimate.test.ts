@@ -3,9 +3,9 @@ import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu, gpus } from "../../lib/estimate/devices.ts";
 import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
 import { cacheCapacity, total } from "../../lib/estimate/memory.ts";
-import { publicModels } from "../../lib/estimate/shape.ts";
+import { findShape, publicModels } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
-import type { GenerationCall } from "../../lib/estimate/work.ts";
+import { type GenerationCall, workOf } from "../../lib/estimate/work.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../../lib/recipe/recipe.ts";
 
 test("a text's keys and values take whole blocks", () => {
@@ -20,6 +20,27 @@ test("a text's keys and values take whole blocks", () => {
   ] as const) {
     expect(cacheCapacity({ prompt, generated })).toBe(room);
   }
+});
+
+test("no assumed length exceeds the limits or the context", () => {
+  const recipe = parseRecipe(
+    {
+      name: "test",
+      model: errandsModel(),
+      environment: { name: "./desk.ts" },
+      config: { maxPromptTokens: 256, maxActionTokens: 8, maxCriticTokens: 16, batchSize: 16 },
+    },
+    "a test",
+  );
+  const shape = findShape(errandsModel());
+  const work = workOf(recipe, shape, { turns: 5 });
+  expect(work.lengths.opening).toBe(work.limits.prompt);
+  for (const { prompt, generated } of [...work.playing, ...work.generation])
+    expect(prompt + generated).toBeLessThanOrEqual(shape.maxPositions);
+  const { assumed, atLimits } = estimate(recipe, { turns: 5 }, small).fits[0]!;
+  const kept = (held: { name: string; bytes: number }[]) =>
+    held.find(({ name }) => name === "keys and values")!.bytes;
+  expect(kept(assumed.held)).toBeLessThanOrEqual(kept(atLimits.held));
 });
 
 const small = cpu("two cores", 2, 25e9);

@@ -4,7 +4,7 @@ import { defineRecipe } from "nlac";
 export default defineRecipe({
   name: "__NAME__",
   description: "NLAC on a desk with four hidden orders: about a minute on a CPU",
-  // Ships with nlac. For a real model: "Qwen2.5-0.5B-Instruct", a directory, or a .gguf file.
+  // Ships with nlac. For a real model: "Qwen/Qwen2.5-0.5B-Instruct", a directory, or a .gguf file.
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "./desk.ts" },

@@ -4,7 +4,7 @@
  * proposals itself. An errand takes three things, so that π_0 succeeds in two thirds of the
  * episodes, as the paper's does in 20 Questions.
  *
- * It helped in one of two worlds and changed nothing in the other (docs/experiments.md). Where it
+ * It helped in three of five worlds and changed nothing in two (docs/algorithms/hope.md). Where it
  * differs from the paper's recipes, and why:
  * - 64 episodes per task, 32 of them branched, because there are 8 tasks where the paper has 110:
  *   about 4,000 data points. From 350 the reward model learns which states are good, not which

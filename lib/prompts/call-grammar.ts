@@ -4,7 +4,7 @@ import { NlacError } from "../base/errors.ts";
 import { isObject } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { alone, type Grammar, grammarText } from "../model/grammar.ts";
-import { type CallForm, type EachArgument, sortedByKey } from "../tokens/call-form.ts";
+import { type CallForm, type EachArgument, probeIds, sortedByKey } from "../tokens/call-form.ts";
 import { parameterType, resolved } from "./call-arguments.ts";
 import { functionTags } from "./call-markup.ts";
 import { markedValue } from "./marked-grammar.ts";
@@ -32,10 +32,16 @@ export function callGrammar(tools: readonly ToolSchema[], form: WrittenForm = js
     const schema = standsAlone ? parameters : { type: "object", ...parameters };
     const args: Grammar = { jsonSchema: { ...schema, title: name } };
     grammarText(args, `the tool ${quoted}`);
-    const head = { literal: quoted.slice(1, -1) + form.between };
-    return { sequence: [head, form.each === undefined ? args : eachArgument(tool, form.each)] };
+    const head = withAnyId(quoted.slice(1, -1) + form.between);
+    return { sequence: [...head, form.each === undefined ? args : eachArgument(tool, form.each)] };
   });
-  return { sequence: [{ literal: form.before }, { anyOf: calls }, { literal: form.after }] };
+  return { sequence: [...withAnyId(form.before), { anyOf: calls }, ...withAnyId(form.after)] };
+}
+
+/** A text of the form, in which the model chooses the ids of calls. */
+function withAnyId(text: string): Grammar[] {
+  const [first = "", ...rest] = text.split(probeIds);
+  return [{ literal: first }, ...rest.flatMap((literal) => [{ regex: "[A-Za-z0-9]{9}" }, { literal }])];
 }
 
 /**

@@ -195,20 +195,20 @@ function mistralCalls(text: string): Found {
   const calls: FoundCall[] = [];
   let rest = text;
   while (rest.startsWith(mistralMark)) {
-    const head = /^\[TOOL_CALLS\]\s*([\w./-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?\[ARGS\]\s*(?=\{)/.exec(rest);
+    const head = /^\[TOOL_CALLS\]\s*([\w./-]+)\s*(?:\[CALL_ID\]\s*(\w+)\s*)?\[ARGS\]\s*(?=\{)/.exec(rest);
     if (head === null)
       return malformed(`${mistralMark} must be followed by a name, [ARGS] and a JSON object`);
     rest = rest.slice(head[0].length);
     const { end } = shapeOf(rest);
     if (end === undefined) return malformed("the arguments are not valid JSON");
     const json = `{"name": ${JSON.stringify(head[1])}, "arguments": ${rest.slice(0, end)}}`;
-    calls.push({ json, keys: ["arguments"] });
+    calls.push({ json, keys: ["arguments"], id: head[2] });
     rest = rest.slice(end).trimStart();
   }
   return rest === "" ? { ok: true, calls } : trailing;
 }
 
-/** The calls of a list, after its opening bracket. Ids are left out. */
+/** The calls of a list, after its opening bracket. */
 function listedCalls(text: string): Found {
   const calls: FoundCall[] = [];
   let rest = text.trimStart();
@@ -216,7 +216,8 @@ function listedCalls(text: string): Found {
     const { end } = shapeOf(rest);
     if (!rest.startsWith("{") || end === undefined)
       return malformed(`${mistralMark} must be followed by a list of JSON objects`);
-    calls.push({ json: withoutId(rest.slice(0, end)), keys: ["arguments"] });
+    const { json, id } = withoutId(rest.slice(0, end));
+    calls.push({ json, keys: ["arguments"], id });
     rest = rest.slice(end).trimStart();
     if (!rest.startsWith(",")) break;
     rest = rest.slice(1).trimStart();
@@ -225,11 +226,15 @@ function listedCalls(text: string): Found {
   return rest.slice(1).trim() === "" ? { ok: true, calls } : trailing;
 }
 
-function withoutId(json: string): string {
+/** A call without its id, and the id if it is a text of letters, digits and such. */
+function withoutId(json: string): { json: string; id: string | undefined } {
   const { keys } = shapeOf(json);
   const at = keys.findIndex(({ text }) => text === "id");
-  if (at < 0) return json;
-  const [id, next, before] = [keys[at]!, keys[at + 1], keys[at - 1]];
-  if (next !== undefined) return json.slice(0, id.start) + json.slice(next.start);
-  return before === undefined ? json : `${json.slice(0, id.start).replace(/,\s*$/, "")}}`;
+  if (at < 0) return { json, id: undefined };
+  const [key, next, before] = [keys[at]!, keys[at + 1], keys[at - 1]];
+  const id = /^\s*:\s*"([\w-]+)"/.exec(json.slice(key.end))?.[1];
+  if (next !== undefined) return { json: json.slice(0, key.start) + json.slice(next.start), id };
+  return before === undefined
+    ? { json, id }
+    : { json: `${json.slice(0, key.start).replace(/,\s*$/, "")}}`, id };
 }

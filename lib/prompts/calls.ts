@@ -12,6 +12,9 @@ import { malformed, type Parsed } from "./parsing.ts";
 
 export type Call = Required<Pick<Action, "text" | "tool">>;
 
+/** A call of a turn, with its id if the model gave it one. */
+export type TurnCall = Call & { id?: string };
+
 /** Deepest nesting of a call; deeper ones are rejected before JSON.parse. */
 const maxDepth = 64;
 
@@ -77,14 +80,14 @@ export function argumentsText({ text }: Pick<Action, "text">): string {
 export function parseCalls(
   turn: string,
   tools: readonly ToolSchema[] = [],
-): Parsed<{ thought: string; calls: Call[] }> {
+): Parsed<{ thought: string; calls: TurnCall[] }> {
   const found = callsIn(turn, tools);
   if (!found.ok) return found;
-  const calls: Call[] = [];
-  for (const { json, keys } of found.calls) {
+  const calls: TurnCall[] = [];
+  for (const { json, keys, id } of found.calls) {
     const call = parseCall(json, keys);
     if (!call.ok) return call;
-    calls.push({ text: call.text, tool: call.tool });
+    calls.push({ text: call.text, tool: call.tool, ...(id === undefined ? {} : { id }) });
   }
   return { ok: true, thought: found.thought, calls };
 }
@@ -96,6 +99,9 @@ export function parseCallTurn(turn: string, tools: readonly ToolSchema[] = []): 
   const { thought, calls } = parsed;
   const [call, second] = calls;
   if (second !== undefined) return malformed("a turn may hold one call only");
-  if (call !== undefined) return { ok: true, action: { ...(thought === "" ? {} : { thought }), ...call } };
+  if (call !== undefined) {
+    const { text, tool } = call;
+    return { ok: true, action: { ...(thought === "" ? {} : { thought }), text, tool } };
+  }
   return thought === "" ? malformed("the turn is empty") : { ok: true, action: { text: thought } };
 }

@@ -11,6 +11,8 @@ export function malformed(reason: string): { ok: false; reason: string } {
 export interface FoundCall {
   json: string;
   keys: readonly string[];
+  /** The id that the model gave the call, in forms that have one. */
+  id?: string | undefined;
 }
 
 /**

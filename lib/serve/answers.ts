@@ -18,11 +18,13 @@ import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 export function replyOf({ text }: Pick<Generation, "text">, tools: readonly ToolSchema[] | undefined): Said {
   const parsed = tools === undefined ? undefined : parseCalls(withoutThought(text), tools);
   if (!parsed?.ok || parsed.calls.length === 0) return { role: "assistant", content: text };
-  return {
-    role: "assistant",
-    content: parsed.thought,
-    calls: parsed.calls.map((call) => ({ name: call.tool.name, arguments: argumentsText(call) })),
-  };
+  // Clients tell the calls of a turn apart by their ids.
+  const isUnique = new Set(parsed.calls.map(({ id }) => id)).size === parsed.calls.length;
+  const calls = parsed.calls.map(({ id, ...call }) => ({
+    ...{ name: call.tool.name, arguments: argumentsText(call) },
+    ...(id !== undefined && isUnique ? { id } : {}),
+  }));
+  return { role: "assistant", content: parsed.thought, calls };
 }
 
 /**
@@ -89,7 +91,9 @@ function finishReason({ finishReason }: Generation): "stop" | "length" {
 
 function message({ content, calls }: Said) {
   if (calls === undefined) return { content };
-  const tool_calls = calls.map((call) => ({ id: `call_${randomUUID()}`, type: "function", function: call }));
+  const tool_calls = calls.map(({ id = `call_${randomUUID()}`, ...call }) => ({
+    ...{ id, type: "function", function: call },
+  }));
   return { content: content === "" ? null : content, tool_calls };
 }
 

@@ -9,6 +9,7 @@ import { type ErrorCode, NlacError } from "../base/errors.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
+import { isCallId } from "../tokens/messages.ts";
 
 /** Maximum length of an error's message, which may quote the request. */
 const maxMessage = 1000;
@@ -399,20 +400,22 @@ function deepest(issue: z.core.$ZodIssue): Fault {
   return { ...fault, path: [...path, ...fault.path] };
 }
 
-/** The content of a message; messages are the same if these are equal. */
+/** The content of a message; messages are the same if these are equal, except for the ids of calls. */
 export interface Said {
   role: "system" | "user" | "assistant" | "tool";
   content: string;
   /** Undefined without a call. */
-  calls?: readonly { name: string; arguments: string }[];
+  calls?: readonly { name: string; arguments: string; id?: string }[];
 }
 
 export function saidIn(messages: AskedMessages): Said[] {
   return inOrderOfCalls(messages).map((message): Said => {
     if (message.role !== "assistant")
       return { role: message.role === "developer" ? "system" : message.role, content: message.content };
-    const calls = (message.tool_calls ?? []).map(({ function: called }) => ({
+    const calls = (message.tool_calls ?? []).map(({ id, function: called }) => ({
       ...{ name: called.name, arguments: called.arguments },
+      // Other ids are not rendered.
+      ...(isCallId(id) ? { id } : {}),
     }));
     return {
       role: "assistant",

@@ -9,8 +9,12 @@ import { NlacError } from "../base/errors.ts";
 import { itemsOf, membersOf, shapeOf } from "../base/json-text.ts";
 import { isObject } from "../base/validation.ts";
 import type { TextPiece } from "./added-tokens.ts";
+import { callId } from "./messages.ts";
 
-/** The text around the parts of a call. `T` is a string, or pieces of trusted and other text. */
+/**
+ * The text around the parts of a call. `T` is a string, or pieces of trusted and other text. Texts
+ * that contain ids of calls have those of the first call and the second (`callId`).
+ */
 export interface CallForm<T = string> {
   /** Before a thought that is a message of its own (gpt-oss); otherwise empty. */
   beforeThought: T;
@@ -52,6 +56,9 @@ export interface EachArgument<T = string> {
 
 /** Spellings of the values that are words in JSON. */
 export type Words = Readonly<Record<"true" | "false" | "null", string>>;
+
+/** The ids in rendered calls. */
+export const probeIds: RegExp = new RegExp(`${callId(0)}|${callId(1)}`, "g");
 
 /** A value in a rendered call. */
 export const probeNumber = 417;
@@ -149,17 +156,25 @@ export function callFormOf(
  */
 export function callPieces(
   form: CallForm<TextPiece[]>,
-  calls: readonly { name: string; arguments: string }[],
+  calls: readonly { name: string; arguments: string; id?: string | undefined }[],
   thought: string,
 ): TextPiece[] {
+  const idOf = (i: number) => calls[i]?.id ?? callId(i);
+  /** The pieces, with the ids of a call and of the next one. */
+  const withIds = (pieces: readonly TextPiece[], i: number) =>
+    pieces.map(({ text, trusted }) => ({
+      text: text.replace(probeIds, (id) => idOf(id === callId(0) ? i : i + 1)),
+      trusted,
+    }));
   const pieces: TextPiece[] =
     thought === "" ? [] : [...form.beforeThought, untrusted(thought), ...form.separator];
   for (const [i, { name, arguments: given }] of calls.entries()) {
-    pieces.push(...(i === 0 ? form.before : form.joint!), untrusted(name), ...form.between);
+    pieces.push(...(i === 0 ? withIds(form.before, 0) : withIds(form.joint!, i - 1)));
+    pieces.push(untrusted(name), ...withIds(form.between, i));
     pieces.push(...argumentPieces(form.each, given));
   }
   const result: TextPiece[] = [];
-  for (const { text, trusted } of [...pieces, ...form.after]) {
+  for (const { text, trusted } of [...pieces, ...withIds(form.after, calls.length - 1)]) {
     const last = result.at(-1);
     if (last !== undefined && !last.trusted && !trusted) last.text += text;
     else result.push({ text, trusted });

@@ -8,8 +8,9 @@ import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { CallForm } from "./call-form.ts";
-import { calledNames } from "./called-names.ts";
+import { calledFunctions } from "./called-functions.ts";
 import { completionText } from "./completion-text.ts";
+import { type CalledFunction, callId, isCallId } from "./messages.ts";
 import { type KeptTurn, keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate, WrittenCalls } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -50,9 +51,9 @@ export interface ConversationJson {
   segments: { source: Segment["source"]; start: number; end: number; logProbs?: string }[];
   /**
    * The end of each turn, and its role. `calls`: see `ContinuationContext`; only for templates that
-   * render results together with their calls.
+   * render results together with their calls, or with their ids.
    */
-  turns: { end: number; role: Message["role"]; calls?: readonly string[] }[];
+  turns: { end: number; role: Message["role"]; calls?: readonly CalledFunction[] }[];
   system: boolean;
   tools?: ToolSchema[];
 }
@@ -252,8 +253,8 @@ export class Conversation {
       // A thought that is a message of its own is reasoning.
       form?.beforeThought ? call : { ...call, thought: this.keptText(thought) },
     );
-    const names = form?.end === undefined ? undefined : calls.map(({ name }) => name);
-    return this.#appendTurn(this.#openingOf(names), this.writeCalls(kept), names);
+    const called = this.#calledOf(calls);
+    return this.#appendTurn(this.#openingOf(called), this.writeCalls(kept), called);
   }
 
   /**
@@ -451,7 +452,7 @@ export class Conversation {
 
   /** The start of a turn in the history. */
   #openingOf(
-    calls: readonly string[] | undefined,
+    calls: readonly CalledFunction[] | undefined,
     reasoning: AppendOptions["reasoning"] = "template",
   ): readonly number[] {
     const form = reasoning === "template" ? this.#context.template.reasoning : undefined;
@@ -461,35 +462,49 @@ export class Conversation {
   }
 
   /**
-   * The form of calls that end a turn in their own way; undefined without tools, and if the template
-   * does not support calls. Only rendered for vocabularies with an id that ends such turns.
+   * The form of calls with which results are rendered; undefined without tools, and if the template
+   * does not support calls. Only rendered for vocabularies with an id that ends turns of calls, and
+   * for templates that show ids.
    */
   #callForm(): CallForm | undefined {
     const { template, tokenizer, system, tools = [] } = this.#context;
-    const isPossible = tools.length > 0 && tokenizer.callEndIds.size > 0;
+    const isPossible = tools.length > 0 && (tokenizer.callEndIds.size > 0 || template.readsCallIds);
     this.#context.callForm ??= {
       form: isPossible ? template.knownCallForm(tokenizer, { system, tools }) : undefined,
     };
     return this.#context.callForm.form;
   }
 
+  /** What of `calls` their results are rendered with; undefined if nothing. */
+  #calledOf(calls: readonly { name: string; id?: string | undefined }[]): CalledFunction[] | undefined {
+    const form = this.#callForm();
+    if (form === undefined || calls.length === 0) return undefined;
+    if (this.#context.template.readsCallIds)
+      return calls.map(({ name, id }, i) => ({ name, id: isCallId(id) ? id : callId(i) }));
+    return form.end === undefined ? undefined : calls.map(({ name }) => ({ name }));
+  }
+
   /**
-   * The part of a sampled turn that stays in the history, and the names of its calls if the template
-   * ends such turns in its own way. Of a stop id that ends the other kind of turn, nothing stays.
+   * The part of a sampled turn that stays in the history, and its calls if results are rendered with
+   * them. If the template ends turns of calls in its own way, nothing stays of a stop id that ends the
+   * other kind of turn.
    */
   #kept(
     tokens: readonly number[],
     reasoning: AppendOptions["reasoning"] = "template",
-  ): KeptTurn & { calls: readonly string[] | undefined } {
+  ): KeptTurn & { calls: readonly CalledFunction[] | undefined } {
     const { template, tokenizer } = this.#context;
     const form = reasoning === "template" ? template.reasoning : undefined;
     const kept =
       form === undefined ? { head: [], from: 0, to: tokens.length } : keptOf(tokenizer, tokens, form);
     const { from, to } = kept;
     const callForm = this.#callForm();
-    if (callForm?.end === undefined) return { ...kept, calls: undefined };
-    const names = calledNames(completionText(tokenizer, tokens.slice(from, to)), callForm);
-    const calls = names.length === 0 ? undefined : names;
+    if (callForm === undefined || (callForm.end === undefined && !template.readsCallIds))
+      return { ...kept, calls: undefined };
+    const calls = this.#calledOf(
+      calledFunctions(completionText(tokenizer, tokens.slice(from, to)), callForm),
+    );
+    if (callForm.end === undefined) return { ...kept, calls };
     const last = to > from ? tokens[to - 1]! : undefined;
     const ended = last !== undefined && tokenizer.eosTokenIds.includes(last);
     const fits = (last === tokenizer.idOf(callForm.end)) === (calls !== undefined);
@@ -499,13 +514,14 @@ export class Conversation {
   #appendTurn(
     opening: readonly number[],
     { tokens, logProbs }: SampledTurn,
-    calls?: readonly string[],
+    calls?: readonly CalledFunction[],
     head: readonly number[] = [],
   ): this {
     this.#push("template", opening);
     this.#push("model", head);
     this.#push("model", tokens, logProbs);
-    this.#push("template", calls === undefined ? this.#closingAfter(tokens) : this.#endOfCalls(tokens));
+    const ends = calls !== undefined && this.#callForm()?.end !== undefined;
+    this.#push("template", ends ? this.#endOfCalls(tokens) : this.#closingAfter(tokens));
     this.#endTurn("assistant", calls);
     return this;
   }
@@ -558,7 +574,7 @@ export class Conversation {
     this.#segments.push({ source, start, end, ...(logProbs === undefined ? {} : { logProbs }) });
   }
 
-  #endTurn(role: Message["role"], calls?: readonly string[]): void {
+  #endTurn(role: Message["role"], calls?: readonly CalledFunction[]): void {
     this.#turns.push({ end: this.#length, role, ...(calls === undefined ? {} : { calls }) });
   }
 

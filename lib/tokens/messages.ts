@@ -17,25 +17,49 @@ export interface Turn {
   name?: string;
 }
 
+/** A function that a turn calls. */
+export interface CalledFunction {
+  name: string;
+  /** The id of the call, by which its result refers to it; only for templates that show ids. */
+  id?: string;
+}
+
 /** A turn of calls, with ids that `answering` refers to. */
-export function callingTurn(calls: readonly { name: string; arguments: object }[]): Turn {
-  const tool_calls = calls.map((call, i) => ({ id: callId(i), type: "function", function: call }));
+export function callingTurn(calls: readonly (CalledFunction & { arguments: object })[]): Turn {
+  const tool_calls = calls.map(({ id, ...call }, i) => ({
+    ...{ id: id ?? callId(i), type: "function", function: call },
+  }));
   return { role: "assistant", content: "", tool_calls };
 }
 
 /** The turns, of which the tools' messages at the start answer the calls from `first` on. */
-export function answering(turns: readonly Turn[], calls: readonly string[], first: number): Turn[] {
+export function answering(turns: readonly Turn[], calls: readonly CalledFunction[], first: number): Turn[] {
   const others = turns.findIndex(({ role }) => role !== "tool");
   return turns.map((turn, i) => {
     if (others >= 0 && i >= others) return turn;
     const call = Math.min(first + i, calls.length - 1);
-    return { ...turn, tool_call_id: callId(call), name: calls[call]! };
+    const { name, id = callId(call) } = calls[call]!;
+    return { ...turn, tool_call_id: id, name };
   });
 }
 
-/** Nine characters, as some templates require. */
-function callId(index: number): string {
+/** The turns, with an id for each tool's message: its place among adjacent ones. */
+export function withCallIds(turns: readonly Turn[]): Turn[] {
+  let place = 0;
+  return turns.map((turn) => {
+    if (turn.role !== "tool") place = 0;
+    return turn.role === "tool" ? { ...turn, tool_call_id: callId(place++) } : turn;
+  });
+}
+
+/** The id of a call that has none: nine letters and digits, as Mistral's templates require. */
+export function callId(index: number): string {
   return `call${String(index).padStart(5, "0")}`;
+}
+
+/** Whether templates accept `id`; another one is replaced by `callId`. */
+export function isCallId(id: unknown): id is string {
+  return typeof id === "string" && /^[A-Za-z0-9]{9}$/.test(id);
 }
 
 /** The role and content of each message. Throws ERR_VALUE if one is missing. */

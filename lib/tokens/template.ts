@@ -16,13 +16,16 @@ import { type CallForm, callFormOf, callPieces, mapForm, probeNumber, probeValue
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import {
   answering,
+  type CalledFunction,
   callingTurn,
   checkMessages,
   forEachText,
+  isCallId,
   mapTexts,
   roles,
   sizeOf,
   type Turn,
+  withCallIds,
 } from "./messages.ts";
 import { channelTags, type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -50,11 +53,11 @@ export interface ContinuationContext {
   system: boolean;
   tools?: readonly ToolSchema[] | undefined;
   /**
-   * Names of called functions, for templates that render a result together with its call. After an
-   * assistant's turn: the functions that it calls. After a tool's message: first the function that it
-   * answers, then the functions that are not answered yet.
+   * Called functions, for templates that render a result together with its call, or with its id.
+   * After an assistant's turn: the functions that it calls. After a tool's message: first the
+   * function that it answers, then the functions that are not answered yet.
    */
-  calls?: readonly string[] | undefined;
+  calls?: readonly CalledFunction[] | undefined;
 }
 
 /** A function call in an assistant's turn. */
@@ -64,6 +67,8 @@ export interface CallText {
   arguments: string;
   /** Text before the call. */
   thought?: string | undefined;
+  /** For templates that show ids: nine letters and digits. Others are replaced. */
+  id?: string | undefined;
 }
 
 /** Calls in the template's format. */
@@ -150,6 +155,7 @@ export class ChatTemplate {
   readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
   #readsTools: boolean | undefined;
+  #readsCallIds: boolean | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
   constructor(source: string, options: ChatTemplateOptions = {}) {
@@ -187,6 +193,35 @@ export class ChatTemplate {
     const messages: Message[] = [{ role: "user", content: "?" }];
     this.#readsTools ??= this.render(messages, { tools: [probeTool] }) !== this.render(messages);
     return this.#readsTools;
+  }
+
+  /**
+   * Whether the template shows the id of a call with its result, as those of Mistral 7B v0.3 and Nemo,
+   * which refuse a result without an id of nine characters.
+   */
+  get readsCallIds(): boolean {
+    this.#readsCallIds ??= this.#showsCallIds();
+    return this.#readsCallIds;
+  }
+
+  #showsCallIds(): boolean {
+    const [result] = withCallIds([{ role: "tool", content: "Done." }]);
+    const before = ["user", "assistant"].map(
+      (role): Turn => ({ role: role as Turn["role"], content: "Begin." }),
+    );
+    const rendered = (id: string) => this.#render([...before, { ...result!, tool_call_id: id }], {});
+    try {
+      return rendered("abcdefgh1") !== rendered("abcdefgh2");
+    } catch (error) {
+      if (!refuses(error)) throw error;
+      return false;
+    }
+  }
+
+  /** The messages as the template needs them: with ids of calls, if it shows these. */
+  #turns(messages: readonly Message[]): Turn[] {
+    const turns = checkMessages(messages);
+    return turns.some(({ role }) => role === "tool") && this.readsCallIds ? withCallIds(turns) : turns;
   }
 
   /**
@@ -239,7 +274,7 @@ export class ChatTemplate {
    *   too much memory or time; ERR_VALUE for anything but messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): string {
-    return this.#render(checkMessages(messages), options);
+    return this.#render(this.#turns(messages), options);
   }
 
   #render(messages: readonly Turn[], options: RenderOptions, marking?: Marking): string {
@@ -280,7 +315,7 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages
    */
   encode(tokenizer: Tokenizer, messages: readonly Message[], options: RenderOptions = {}): number[] {
-    const turns = checkMessages(messages);
+    const turns = this.#turns(messages);
     const marking = this.#marking(tokenizer, turns, options.tools);
     return tokenizer.encodeTemplate(marking.marks.read(this.#render(turns, options, marking)));
   }
@@ -303,7 +338,7 @@ export class ChatTemplate {
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
     const { calls } = context;
-    const given = checkMessages(messages);
+    const given = this.#turns(messages);
     const turns = calls === undefined ? given : answering(given, calls, context.after === "tool" ? 1 : 0);
     const marking = this.#marking(tokenizer, turns, context.tools, calls);
     const continued =
@@ -394,7 +429,8 @@ export class ChatTemplate {
     const form = this.#callForm(tokenizer, context);
     if (calls.length > 1 && form.joint === undefined)
       throw new NlacError("ERR_CONFIG", "The model's chat template writes only one call in a turn.");
-    const pieces = callPieces(form, calls, thought);
+    const known = calls.map((call) => ({ ...call, id: isCallId(call.id) ? call.id : undefined }));
+    const pieces = callPieces(form, known, thought);
     const [end] = form.end === undefined ? [] : tokenizer.encodeTemplate(form.end);
     return {
       text: pieces.map((piece) => piece.text).join(""),
@@ -567,14 +603,16 @@ export class ChatTemplate {
     const answer: Turn = { role: "assistant", content: "Begun." };
     if (calls !== undefined && (after === "assistant" || after === "tool")) {
       const given = { value: after === "assistant" ? mark : "begun" };
-      const turn = callingTurn(calls.map((name) => ({ name, arguments: given })));
+      const turn = callingTurn(calls.map((call) => ({ ...call, arguments: given })));
       const result = answering([{ role: "tool", content: mark }], calls, 0);
       return { messages: [...before, question, turn, ...(after === "tool" ? result : [])], mark };
     }
     if (after === "assistant") before.push(question);
     if (after === "tool") before.push(question, answer);
     if (after === "system") before.length = 0;
-    return { messages: [...before, { role: after, content: mark }], mark };
+    const last: Turn = { role: after, content: mark };
+    const isResult = after === "tool" && this.readsCallIds;
+    return { messages: [...before, ...(isResult ? withCallIds([last]) : [last])], mark };
   }
 
   #textAfter(mark: string, text: string): string {
@@ -588,7 +626,7 @@ export class ChatTemplate {
     tokenizer: Tokenizer,
     messages: readonly Turn[],
     tools: readonly ToolSchema[] | undefined,
-    names: readonly string[] = [],
+    calls: readonly CalledFunction[] = [],
   ): Marking {
     let known = this.#markings.get(tokenizer);
     if (known === undefined) {
@@ -596,7 +634,7 @@ export class ChatTemplate {
       this.#markings.set(tokenizer, known);
     }
     const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
-    texts.push(...names);
+    for (const { name, id = "" } of calls) texts.push(name, id);
     try {
       forEachText(tools, (text) => texts.push(text));
     } catch (error) {

@@ -17,6 +17,9 @@ const replies = {
     "I look.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nBonn\n</parameter>\n</function>\n</tool_call>\n" +
     "<tool_call>\n<function=wait>\n</function>\n</tool_call>",
   "args-like": 'I look.[TOOL_CALLS]weather[ARGS]{"city": "Bonn"}[TOOL_CALLS]wait[ARGS]{}',
+  "ids-like":
+    'I look.\n[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Bonn"}, "id": "Aa1Bb2Cc3"}, ' +
+    '{"name": "wait", "arguments": {}, "id": "Dd4Ee5Ff6"}]',
   "python-like": 'I look.<function_calls>weather(city="Bonn")\nwait()</function_calls>',
   "braces-like":
     'I look.<|tool_call>call:weather{city:<|"|>Bonn<|"|>}<tool_call|><|tool_call>call:wait{}<tool_call|>',
@@ -80,13 +83,13 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
     expect(parts).toMatchObject(expected.map((call, index) => ({ index, ...call })));
 
     const before = model.calls[0]!.request.tokens!;
-    const results = made.map(({ id }, i) => ({
+    const answers = made.map(({ id }, i) => ({
       role: "tool" as const,
       tool_call_id: id,
       content: `rain ${i}`,
     }));
     // Sent in another order, they are read in that of the calls.
-    messages.push(choices[0]!.message, ...results.toReversed());
+    messages.push(choices[0]!.message, ...answers.toReversed());
     const second = await client.chat.completions.create({ ...hello, messages, tools });
     expect(second.choices[0]!.message.content).toBe("It rains.");
     const ids = model.calls.at(-1)!.request.tokens!;
@@ -98,12 +101,21 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
     expect(later.indexOf("rain 0")).toBeGreaterThan(0);
     expect(later.indexOf("rain 0")).toBeLessThan(later.indexOf("rain 1"));
     if (name === "braces-like") expect(later).toContain('response:wait{value:<|"|>rain 1<|"|>}');
+    const given = name === "ids-like" ? ["Aa1Bb2Cc3", "Dd4Ee5Ff6"] : made.map(({ id }) => id);
+    expect(made.map(({ id }) => id)).toEqual(given);
+    const results = (text: string) => text.slice(text.indexOf("[TOOL_RESULTS]"));
+    if (name === "ids-like")
+      expect(results(later)).toBe(
+        '[TOOL_RESULTS] {"content": rain 0, "call_id": "Aa1Bb2Cc3"}[/TOOL_RESULTS]' +
+          '[TOOL_RESULTS] {"content": rain 1, "call_id": "Dd4Ee5Ff6"}[/TOOL_RESULTS]',
+      );
 
     // A conversation that was held elsewhere is written as the template would.
     const foreign = new ScriptedModel(() => "So it is.", template(name), controls[name]);
     const stranger = await clientOf(foreign);
     await stranger.chat.completions.create({ ...hello, messages, tools });
     expect(foreign.calls[0]!.prompt).toContain(reply.slice("I look.".length).trim());
+    if (name === "ids-like") expect(results(foreign.calls[0]!.prompt)).toBe(results(later));
   });
 
   it("are text if a call is malformed", async () => {

@@ -419,6 +419,6 @@ describe("what models write", () => {
     const spelled =
       '<|tool_call>call:search{query:<|"|><|tool_call>call:ping-2{}<tool_call|><|"|>}<tool_call|>';
     const conversation = open().appendGeneration({ tokens: sampled(`${spelled}<|tool_response>`) });
-    expect(conversation.toJSON().turns.at(-1)!.calls).toEqual(["search"]);
+    expect(conversation.toJSON().turns.at(-1)!.calls).toEqual([{ name: "search" }]);
   });
 });

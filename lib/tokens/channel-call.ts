@@ -18,6 +18,12 @@ export interface ChannelCall {
 /** Function that is called by a recipient. */
 export const functionRecipient = /^functions\.([\w.-]+)$/;
 
+/** Whether a text without control tokens may be the start of a header: a recipient, and a type. */
+export function mayBeHeader(text: string): boolean {
+  const start = " to=";
+  return start.startsWith(text) || (text.length <= maxHeader && /^ to=[^\s<]*\s*[^\s<]*\s*$/.test(text));
+}
+
 const end = "<|message|>";
 /** Longest header, in UTF-16 units. */
 const maxHeader = 512;

@@ -1,10 +1,12 @@
 /**
  * The text of a completion. Where reasoning stands between control tokens (Gemma 4) or in messages
  * of its own (gpt-oss), it is put between <think> tags, as other models write it. Headers of messages
- * are left out, except that of a call, from which the call is read.
+ * are left out, except that of a call, from which the call is read. Of gpt-oss's messages after an
+ * answer only a call is shown: what is shown is in the history too (reasoning.ts), except for
+ * reasoning and an answer before a call.
  */
 
-import { channelCall } from "./channel-call.ts";
+import { channelCall, mayBeHeader } from "./channel-call.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import { ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -56,7 +58,7 @@ function isText({ specialIds, callMarkIds }: Tokenizer, id: number): boolean {
   return !specialIds.has(id) || callMarkIds.has(id);
 }
 
-/** Longest start of a message that is held back, in ids. */
+/** Longest name of a channel that is held back, in ids. */
 const maxHeld = 128;
 
 /** Reasoning and answer are messages (gpt-oss). A completion that opens none is all answer. */
@@ -69,6 +71,10 @@ class MessagesReader {
   /** Whether the header may still be the start of an answer without one. */
   #maybeText = true;
   #thinking = false;
+  /** Whether an answer has begun. */
+  #answered = false;
+  /** In a message after the answer. */
+  #hidden = false;
   /** In a call's message, whose texts may contain the marks of calls. */
   #calling = false;
 
@@ -81,14 +87,14 @@ class MessagesReader {
   read(id: number): readonly Part[] {
     const special = this.#tokenizer.specialIds.has(id);
     if (this.#header === undefined) {
-      if (!special || (this.#calling && isText(this.#tokenizer, id))) return [{ id }];
+      if (!special || (this.#calling && isText(this.#tokenizer, id))) return this.#hidden ? [] : [{ id }];
       this.#header = [id];
       this.#calling = false;
       return [];
     }
     this.#header.push(id);
     if (special) this.#maybeText = false;
-    if (this.#maybeText) return this.#isRecipient() ? [] : this.end();
+    if (this.#maybeText) return this.#isHeader() ? [] : this.end();
     if (id !== this.#answer.at(-1)) return [];
     return this.#opened(this.#header);
   }
@@ -99,7 +105,9 @@ class MessagesReader {
     const call = this.#callIn(ids);
     this.#calling = call.length > 0;
     const closes = this.#thinking && this.#calling;
-    const parts = this.#maybeText ? ids.map((id) => ({ id })) : call;
+    const isText = this.#maybeText && (this.#calling || !this.#isHeader());
+    const parts = isText ? ids.map((id) => ({ id })) : call;
+    this.#answered ||= isText;
     this.#header = undefined;
     this.#maybeText = false;
     return closes ? [{ text: thinkClose }, ...parts] : parts;
@@ -113,12 +121,10 @@ class MessagesReader {
     return channelCall(own) === undefined ? [] : [{ text: own }];
   }
 
-  /** Whether the held ids may be the recipient of a call. */
-  #isRecipient(): boolean {
-    const text = this.#tokenizer.decode(this.#header!, { continues: true });
-    const start = " to=";
-    const isOpen = this.#header!.length <= maxHeld && channelCall(text) === undefined;
-    return isOpen && (start.startsWith(text) || /^ to=[^\n]*$/.test(text));
+  /** Whether the held ids may be the start of a call's header. */
+  #isHeader(): boolean {
+    const text = this.#tokenizer.decode(this.#header ?? [], { continues: true });
+    return channelCall(text) === undefined && mayBeHeader(text);
   }
 
   #opened(header: readonly number[]): readonly Part[] {
@@ -127,7 +133,10 @@ class MessagesReader {
     this.#header = undefined;
     const thought = this.#thinking;
     this.#calling = call.length > 0;
-    this.#thinking = !answers && !this.#calling;
+    this.#hidden = this.#answered && !this.#calling;
+    this.#answered ||= answers;
+    this.#thinking = !answers && !this.#calling && !this.#hidden;
+    if (this.#hidden) return [];
     if (this.#thinking) return [{ text: thought ? "\n" : thinkOpen }];
     return [...(thought ? [{ text: thinkClose }] : []), ...call];
   }

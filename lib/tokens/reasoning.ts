@@ -5,7 +5,7 @@
  * completion it always stands between the tags.
  */
 
-import { channelCall } from "./channel-call.ts";
+import { channelCall, mayBeHeader } from "./channel-call.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 export const thinkOpen = "<think>";
@@ -52,13 +52,11 @@ export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: Re
   return { ...keptAfterTag(tokenizer, tokens, form), to: tokens.length };
 }
 
-/** The start of a header whose recipient stands before the channel. */
-const headerStart = /^\s*to=/;
-
 /**
- * The last message if it is an answer or a call: the ids of an answer, of a call with the header that
- * was sampled. All ids of a turn that opens no message. An answer's stop id is left out, because the
- * template may end earlier answers in another way.
+ * The last message if it is a call, with the header that was sampled; else the first answer. A turn
+ * that opens no message starts with its answer. An answer's stop id is left out, because the template
+ * may end earlier answers in another way. `CompletionReader` shows the same messages, and also
+ * reasoning and an answer before a call.
  */
 function keptMessage(
   tokenizer: Tokenizer,
@@ -66,22 +64,25 @@ function keptMessage(
   { opening, answer }: NonNullable<ReasoningForm["messages"]>,
 ): KeptTurn {
   const { specialIds, eosTokenIds } = tokenizer;
+  const isSpecial = (id: number, i: number) => i < to && specialIds.has(id);
   const ended = tokens.length > 0 && eosTokenIds.includes(tokens.at(-1)!);
   const to = ended ? tokens.length - 1 : tokens.length;
-  const after = (text: string) => {
-    const ids = tokenizer.encodeTemplate(text);
-    const starts = (i: number) => i + ids.length <= to && ids.every((id, j) => id === tokens[i + j]);
-    const last = tokens.findLastIndex((_, i) => starts(i));
-    return last < 0 ? -1 : last + ids.length;
-  };
-  const start = Math.max(0, after(opening));
-  const text = tokenizer.decode(tokens.slice(start, to));
-  if (channelCall(text) !== undefined) return { head: [], from: start, to: tokens.length };
-  const last = after(answer);
-  const opens = to > 0 && (specialIds.has(tokens[0]!) || headerStart.test(text));
-  const from = last >= 0 ? last : opens ? to : 0;
+  const starts = (ids: readonly number[]) => (_: unknown, i: number) =>
+    i + ids.length <= to && ids.every((id, j) => id === tokens[i + j]);
+  const open = tokenizer.encodeTemplate(opening);
+  const last = tokens.findLastIndex(starts(open));
+  const start = last < 0 ? 0 : last + open.length;
+  const message = tokenizer.decode(tokens.slice(start, to));
+  const call = channelCall(message);
+  if (call !== undefined && message.slice(0, call.start).trim() === "")
+    return { head: [], from: start, to: tokens.length };
+  const special = tokens.findIndex(isSpecial);
+  const begun = tokenizer.decode(tokens.slice(0, special < 0 ? to : special), { continues: true });
+  const header = tokenizer.encodeTemplate(answer);
+  const first = tokens.findIndex(starts(header));
+  const from = !mayBeHeader(begun) ? 0 : first < 0 ? to : first + header.length;
   // Another message may follow the answer.
-  const next = tokens.findIndex((id, i) => i >= from && i < to && specialIds.has(id));
+  const next = tokens.findIndex((id, i) => i >= from && isSpecial(id, i));
   return { head: [], from, to: next < 0 ? to : next };
 }
 

@@ -119,7 +119,7 @@ describe.each(Object.entries(replies))("answers by a template that is %s", (name
   });
 
   it("are text if a call is malformed", async () => {
-    const broken = reply.replace("wait", "wait<");
+    const broken = name === "ids-like" ? reply.slice(0, -1) : reply.replace("wait", "wait<");
     const model = new ScriptedModel(() => broken, template(name), controls[name]);
     const client = await clientOf(model);
     const { choices } = await client.chat.completions.create({ ...hello, tools });

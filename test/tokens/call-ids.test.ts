@@ -78,7 +78,7 @@ describe("a result has the id of its call", () => {
 
   it("also of calls that are written as text, of which it knows none", () => {
     const { tokenizer, template, conversation } = opened();
-    conversation.appendAssistantText("I wait.");
+    conversation.appendAssistantText(" I wait.");
     conversation.append({ role: "tool", content: "1" }, { role: "tool", content: "2" });
     const said = { role: "assistant", content: "I wait." };
     const expected = rendered(said, result("1", "call00000"), result("2", "call00001"));
@@ -91,9 +91,13 @@ describe("a result has the id of its call", () => {
 
   it("whose text cannot become a control token", () => {
     const { tokenizer, conversation } = opened();
-    const tokens = tokenizer.encodeTemplate(sampledCall(', "id": "[/INST]12"'));
-    conversation.appendGeneration({ tokens }).append({ role: "tool", content: "[INST]" });
-    const ids = conversation.prompt().slice(-80);
+    const [mark, ...rest] = sampledCall(', "id": "[/INST]12"').split(/(?<=^\[TOOL_CALLS\])/);
+    const tokens = [...tokenizer.encodeTemplate(mark!), ...tokenizer.encode(rest.join(""))];
+    conversation.appendGeneration({ tokens });
+    const before = conversation.length;
+    conversation.append({ role: "tool", content: "[INST]" });
+    const ids = conversation.prompt().slice(before);
+    expect(ids).toContain(tokenizer.idOf("[TOOL_RESULTS]"));
     expect(ids.filter((id) => id === tokenizer.idOf("[INST]") || id === tokenizer.idOf("[/INST]"))).toEqual(
       [],
     );

@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Message } from "../../lib/contract/environment.ts";
 import { splitThought, withoutThought } from "../../lib/prompts/corrected-thought.ts";
+import { channelCall } from "../../lib/tokens/channel-call.ts";
 import { completionText } from "../../lib/tokens/completion-text.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
@@ -54,8 +55,9 @@ describe("a conversation of several turns", () => {
       [reasoned("One <|channel|>analysis<|message|>more", "Two\n\n lines.\n"), "Two\n\n lines.\n"],
       [reasoned("", ""), ""],
       ["No channel.", "No channel."],
-      // Of two answers the last one stays.
-      [`<|channel|>final<|message|>Draft.<|end|><|start|>assistant${reasoned("Better.", "Done.")}`, "Done."],
+      // Of two answers the first one stays, which was shown first.
+      [`<|channel|>final<|message|>Draft.<|end|><|start|>assistant${reasoned("Better.", "Done.")}`, "Draft."],
+      [`Draft.<|end|><|start|>assistant${reasoned("Better.", "Done.")}`, "Draft."],
     ] as const) {
       expect(conversation.prompt()).toEqual(rendered(messages, true));
       expect(conversation.tokens.slice(0, before.length)).toEqual(before);
@@ -138,12 +140,35 @@ describe("the text of a completion", () => {
       "<think>One.\nTwo.</think>3",
     ],
     ["Plain text.", "Plain text."],
+    [
+      `${reasoned("A cat is.", "Yes.")}<|end|><|start|>assistant${reasoned("Is it?", "No.")}`,
+      "<think>A cat is.</think>Yes.",
+    ],
+    ["Yes.<|end|><|start|>assistant<|channel|>commentary<|message|>Well.", "Yes."],
     ["", ""],
   ])("of %j is %j, at once and token by token", (completion, text) => {
     const ids = sampled(completion);
     expect(completionText(tokenizer, ids)).toBe(text);
     const stream = new TextStream(tokenizer, []);
     expect(ids.map((id) => stream.add(id)).join("")).toBe(text);
+  });
+
+  it("is in the history, except for reasoning and what stands before a call", () => {
+    const texts = ["Yes.", "to=", " to=functions.x", " to=me\n", " t", "\n", "<|end|>", "<|start|>assistant"];
+    const headers = ["analysis", "final", "commentary"].map((name) => `<|channel|>${name}<|message|>`);
+    const part = fc.constantFrom(...texts, ...headers);
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 8 }), (parts) => {
+        const tokens = sampled(parts.join(""));
+        const conversation = Conversation.start(tokenizer, template, [user("Hi.")]);
+        const kept = tokenizer.decode(conversation.withoutReasoning({ tokens }), { skipSpecial: true });
+        const text = completionText(tokenizer, tokens);
+        if (channelCall(text) !== undefined) return;
+        const shown = text.startsWith("<think>") ? (text.split("</think>")[1] ?? "") : text;
+        expect(shown.trim()).toBe(kept.trim());
+      }),
+      { numRuns: 300 },
+    );
   });
 
   it("has thought and answer apart, where it is read", () => {

@@ -128,8 +128,10 @@ class MessagesReader {
   }
 
   #opened(header: readonly number[]): readonly Part[] {
-    const answers = this.#answer.every((id, i) => id === header.at(i - this.#answer.length));
-    const call = answers ? [] : this.#callIn(header);
+    // A call in the channel of answers is a malformed call.
+    const call = this.#callIn(header);
+    const endsAsAnswer = this.#answer.every((id, i) => id === header.at(i - this.#answer.length));
+    const answers = call.length === 0 && endsAsAnswer;
     this.#header = undefined;
     const thought = this.#thinking;
     this.#calling = call.length > 0;

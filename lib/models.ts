@@ -62,6 +62,7 @@ export {
 } from "./tokens/conversation.ts";
 export type { StreamDecoder } from "./tokens/decoder.ts";
 export type { AddedToken, NamedToken, TokenizerConfig, TokenizerJson } from "./tokens/format.ts";
+export type { CalledFunction } from "./tokens/messages.ts";
 export type { ReasoningForm } from "./tokens/reasoning.ts";
 export {
   type CallText,

@@ -129,7 +129,7 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
 
   it("are written as the template renders them", () => {
     const called = (name: string, given: object) => ({
-      ...{ id: "call00000", type: "function" },
+      type: "function",
       function: { name, arguments: given },
     });
     const where = { city: "Bonn", days: 2, sunny: true, note: null, where: { a: [1, "b"] } };
@@ -137,7 +137,9 @@ describe.each(forms)("calls by a template that is %s", (_, source, expected) => 
       [called("get_weather", where)],
       [called("wait", {}), called("get_weather", where)],
     ]) {
-      const message = { role: "assistant", content: "Hm.", tool_calls: calls };
+      // Each call has an id of its own.
+      const tool_calls = calls.map((call, i) => ({ ...call, id: `call0000${i}` }));
+      const message = { role: "assistant", content: "Hm.", tool_calls };
       const variables = { messages: [...question, message], tools, add_generation_prompt: false };
       const rendered = renderTemplate(parseTemplate(source), variables, 1000);
       const written = open().writeCalls(

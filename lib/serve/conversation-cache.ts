@@ -9,6 +9,9 @@ import { Conversation } from "../tokens/conversation.ts";
 import type { Asking, Reader } from "./reader.ts";
 import type { ReadChat } from "./reading.ts";
 
+/** Maximum number of cached conversations: a short one takes far more memory than its tokens. */
+const maxKept = 16_384;
+
 /** The parts of a learner that serving uses. */
 export type ServedModel = Pick<Learner, "generate" | "decode" | "tokenizer" | "maxPositions"> & {
   /**
@@ -81,7 +84,8 @@ export class Conversations {
     this.#kept.delete(name);
     this.#kept.set(name, conversation);
     for (const [oldest, { length }] of this.#kept) {
-      if (this.#tokens <= this.#maxHeldTokens || oldest === name) break;
+      const isWithin = this.#tokens <= this.#maxHeldTokens && this.#kept.size <= maxKept;
+      if (isWithin || oldest === name) break;
       this.#kept.delete(oldest);
       this.#tokens -= length;
     }

@@ -3,6 +3,7 @@
  * options.
  */
 
+import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
 import type { Admission, ServedModel } from "./conversation-cache.ts";
@@ -27,6 +28,8 @@ const retryAfter = 1;
 const maxPromptIds = 4_000_000;
 /** Maximum number of alternatives to tokens that a request may ask for. */
 const maxLogProbs = 20_000_000;
+/** The same for all requests whose answers are not sent yet. */
+const maxLogProbsHeld = 100_000_000;
 
 interface QueueOptions {
   learner: ServedModel;
@@ -49,6 +52,8 @@ export class RequestQueue {
   #draining = false;
   /** Requests that run or wait. */
   #texts = 0;
+  /** Alternatives to tokens that these, and answers that are being sent, may have. */
+  #logProbs = 0;
   /** Requests that wait for a change of the weights. */
   #entering = 0;
   #numbers = 0;
@@ -140,13 +145,18 @@ export class RequestQueue {
         `${requests.length} completions were requested at once; ${maxWaiting} are the most.`,
         "n",
       );
-    checkSizes(requests);
+    const logProbs = checkSizes(requests);
     if (this.#texts + requests.length > maxWaiting) throw this.#full(c);
+    if (logProbs > 0 && this.#logProbs + logProbs > maxLogProbsHeld) throw this.#full(c);
     this.#texts += requests.length;
     const stop = new AbortController();
     const client = c.req.raw.signal;
     const leave = () => stop.abort();
     if (client.aborted) leave();
+    else if (logProbs > 0) {
+      this.#logProbs += logProbs;
+      (c.env as HttpBindings).outgoing.once("close", () => (this.#logProbs -= logProbs));
+    }
     client.addEventListener("abort", leave, { once: true });
     const weighed = requests.map((request) => ({ ...request, weights }));
     const generate = (options: GenerateOptions) =>
@@ -209,9 +219,9 @@ export class RequestQueue {
 
 /**
  * Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into
- * memory.
+ * memory. Returns the number of alternatives to tokens that are requested.
  */
-function checkSizes(requests: readonly GenerateRequest[]): void {
+function checkSizes(requests: readonly GenerateRequest[]): number {
   const total = (count: (request: GenerateRequest) => number) =>
     requests.reduce((sum, request) => sum + count(request), 0);
   const ids = total(({ tokens }) => tokens!.length);
@@ -223,6 +233,7 @@ function checkSizes(requests: readonly GenerateRequest[]): void {
       `${logProbs} log probabilities could be returned; ${maxLogProbs} are the most. Set max_tokens.`,
       "max_tokens",
     );
+  return logProbs;
 }
 
 /** The seed of completion i of a request with a seed; the first one's is the request's own. */

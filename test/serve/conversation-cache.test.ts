@@ -1,10 +1,37 @@
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { readEpisodeRecords, readEpisodes } from "../../lib/episodes/records.ts";
+import { Conversations } from "../../lib/serve/conversation-cache.ts";
+import { Reader } from "../../lib/serve/reader.ts";
 import { CallingModel } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
 import { same, say, start, turn } from "../support/recording-server.ts";
 import { inDirectory } from "../support/tiny.ts";
+
+it("the cache of conversations has a limit on their number, because short ones take memory too", () => {
+  const model = same();
+  const tokenizer = model.tokenizer;
+  const reader = new Reader(tokenizer, { maxTexts: 1, maxPositions: 1000 });
+  const conversations = new Conversations(model, reader, Number.POSITIVE_INFINITY);
+  const held = model.conversation([{ role: "user", content: "x" }]);
+  const asked = (name: string) => ({ messages: [], tools: [], names: [name], grammar: undefined });
+  const isKept = async (name: string) => {
+    const render = vi.spyOn(reader, "render").mockRejectedValue(new Error("not kept"));
+    const opened = conversations.open({ ...asked(name), request: { model: "m", stop: [] } }, 1, {
+      client: [],
+    });
+    const found = await opened.then(
+      () => true,
+      () => false,
+    );
+    render.mockRestore();
+    return found;
+  };
+  for (let i = 0; i < 16_385; i++) conversations.keep(`${i}`, held);
+  return Promise.all(["0", "1", "16384"].map(isKept)).then((kept) =>
+    expect(kept).toEqual([false, true, true]),
+  );
+});
 
 describe("episodes without a header", () => {
   it("continue separately if their turns are requested concurrently, and after a failed request", () =>

@@ -223,6 +223,44 @@ describe("an open episode", () => {
       expect(await reward("other", { reward: 1 })).toMatchObject({ status: 200 });
     }));
 
+  it("is found in one pass over the open episodes, however many there are", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000);
+      const conversation = model.conversation([{ role: "user", content: "Task" }]);
+      const [generation] = await model.generate([{ tokens: conversation.prompt() }]);
+      const count = 300;
+      // A chain: each works for the one before.
+      for (let i = 0; i < count; i++) {
+        const place = episodes.place(`${i}`, ["x"], i === 0 ? {} : { parent: `${i - 1}` });
+        episodes.add(place, {
+          ...{ messages: [{ role: "user", content: "Task" }], asked: "x", key: `key ${i}`, calls: false },
+          ...{ state: conversation.length, generation: generation! },
+          conversation: conversation.fork().appendGeneration(generation!),
+        });
+      }
+      /** Counts the calls of a method of all maps while `run` runs. */
+      const callsOf = (method: "get" | typeof Symbol.iterator, run: () => void): number => {
+        const original = Map.prototype[method] as (...args: unknown[]) => unknown;
+        let calls = 0;
+        Map.prototype[method] = function (this: Map<unknown, unknown>, ...args: unknown[]) {
+          calls++;
+          return original.apply(this, args);
+        } as never;
+        try {
+          run();
+        } finally {
+          Map.prototype[method] = original as never;
+        }
+        return calls;
+      };
+      expect(callsOf("get", () => episodes.expire(1_000_000))).toBeLessThan(10 * count);
+      const reward = () => episodes.reward("0", 1, { terminated: true, truncated: false });
+      expect(callsOf(Symbol.iterator, reward)).toBeLessThan(20);
+      expect(episodes.recorded).toBe(count);
+      episodes.close();
+    }));
+
   it("counts against the limit of open episodes, and of names that are refused", () =>
     inDirectory(async (directory) => {
       const model = same();

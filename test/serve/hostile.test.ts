@@ -245,6 +245,22 @@ describe("a request", () => {
     expect(longest).toBeLessThan(500);
   });
 
+  it("that is small is read although others hold all memory for large ones", async () => {
+    const { server, post } = await start({ maxBodyBytes: 20_000 });
+    const { port, hostname } = new URL(server.url);
+    const head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    const sockets = Array.from({ length: 8 }, () => {
+      const socket = connect(Number(port), hostname);
+      socket.write(`${head}content-length: 20000\r\n\r\n${" ".repeat(19_999)}`);
+      return socket;
+    });
+    const large = () => post(chats, { ...hello, metadata: { x: "x".repeat(9000) } });
+    await expect.poll(large).toMatchObject({ status: 429, code: "queue_full" });
+    expect(await post(chats, hello)).toMatchObject({ status: 200 });
+    for (const socket of sockets) socket.destroy();
+    await expect.poll(large).toMatchObject({ status: 200 });
+  });
+
   it("that is not HTTP is answered with a code", async () => {
     const { server } = await start();
     for (const text of [

@@ -70,6 +70,21 @@ describe("a server", () => {
     expect((await client.chat.completions.create(hello)).choices).toHaveLength(1);
   });
 
+  it("answers 429 while the answers to others may have too many log probabilities", async () => {
+    const { client, model } = await start(() => "Hi", { maxWaiting: 1000 });
+    const gate = closedGate(model);
+    // 17.9 million each, of 100 million.
+    const large = { ...hello, n: 128, max_tokens: 7000, logprobs: true, top_logprobs: 20 };
+    const waiting = Array.from({ length: 5 }, () => client.chat.completions.create(large));
+    await expect.poll(() => gate.waiting).toBe(5);
+    await expect(client.chat.completions.create(large)).rejects.toMatchObject({ status: 429 });
+    const small = client.chat.completions.create({ ...hello, logprobs: true });
+    await expect.poll(() => gate.waiting).toBe(6);
+    gate.open();
+    await Promise.all([...waiting, small]);
+    expect((await client.chat.completions.create(large)).choices).toHaveLength(128);
+  });
+
   it("refuses a request for more completions than its limit", async () => {
     const { client, model } = await start(() => "Hi", { maxWaiting: 2 });
     await expect(client.chat.completions.create({ ...hello, n: 3 })).rejects.toMatchObject({ status: 400 });

@@ -1,5 +1,8 @@
 import fc from "fast-check";
+import { Hono } from "hono";
 import { expect, it } from "vitest";
+import { lazy } from "../../lib/serve/json-response.ts";
+import { streamTexts } from "../../lib/serve/text-stream.ts";
 import { TextStream } from "../../lib/tokens/text-stream.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
 
@@ -44,4 +47,24 @@ it("returns exactly the final text, except for what it holds back until the end"
     }),
     { numRuns: 3000 },
   );
+});
+
+it("a long event is sent in pieces, so that it does not hold up the event loop", async () => {
+  const app = new Hono();
+  const values = Array.from({ length: 100_000 }, (_, i) => `value ${i}`);
+  app.get("/", (c) =>
+    streamTexts({ learner: { tokenizer }, log: () => {} }, c, { model: "m", stop: [] }, 1, async () => [], {
+      begin: () => [],
+      end: () => [{ values: lazy(values, (value) => value), next: "a\nb" }],
+      usage: () => ({}),
+    }),
+  );
+  const reply = await app.request("/", {}, { outgoing: { destroy: () => {} } });
+  const pieces: string[] = [];
+  const decoder = new TextDecoder();
+  for await (const piece of reply.body!) pieces.push(decoder.decode(piece, { stream: true }));
+  expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(200_000);
+  const [event, end, none] = pieces.join("").split("\n\n");
+  expect(JSON.parse(event!.replace(/^data: /, ""))).toEqual({ values, next: "a\nb" });
+  expect([end, none]).toEqual(["data: [DONE]", ""]);
 });

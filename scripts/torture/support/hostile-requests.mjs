@@ -48,10 +48,9 @@ export const kinds = {
   "prompts of ids": ({ size, pick, whole }) => {
     const prompts = pick([4, 64, 256]);
     const length = Math.max(1, Math.floor((size * 990_000) / prompts));
-    return completion({
-      prompt: Array.from({ length: prompts }, () => new Array(Math.min(length, 60_000)).fill(whole(1000))),
-      max_tokens: 1,
-    });
+    // Equal ones are read by the model once.
+    const prompt = new Array(Math.min(length, 60_000)).fill(whole(1000));
+    return completion({ prompt: new Array(prompts).fill(prompt), max_tokens: 1 });
   },
   "long prompts": ({ size, whole }) =>
     completion({

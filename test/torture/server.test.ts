@@ -15,9 +15,8 @@ it("withstands some hundred hostile requests", { timeout: 600_000 }, async ({ sk
   const failures: unknown[] = [];
   const counts: Record<string, number> = {};
   await run({
-    // A body of a tenth of the limit delays the event loop by milliseconds; a busy machine, by much
-    // more.
-    ...{ runs: 200, seed: 1, largest: 0.1, delay: 10_000 },
+    // A batch of few turns of the event loop has a p99 that is its longest turn.
+    ...{ runs: 200, seed: 1, largest: 0.1, hold: 1000 },
     report(part: Report) {
       if (part.failure) failures.push(part.failure);
       for (const [name, count] of Object.entries(part.counts ?? {}))

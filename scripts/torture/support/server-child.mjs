@@ -1,6 +1,6 @@
 // A server in its own process, on a learner of random weights: node server-child.mjs RECORDING.
-// Sends { url } when it listens. Answers each message with the delays of the event loop since the
-// message before (LoopMeter.take), and the process's memory in MB.
+// Sends { url } when it listens. Answers each message with how long the event loop was held up since
+// the message before (LoopMeter.take), and the process's memory in MB.
 import { Learner } from "../../../dist/index.js";
 import { Tokenizer } from "../../../dist/models.js";
 import { serve } from "../../../dist/serving.js";

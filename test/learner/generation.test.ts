@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { Learner } from "../../lib/learner/learner.ts";
 import { codeOf, expectClose, ids, referenceNll, vocab } from "../support/learner-checks.ts";
@@ -79,6 +79,22 @@ describe("generate", () => {
       expect(all!.topTokens).toHaveLength(vocab * all!.tokens.length);
     }
     await trained.dispose();
+  });
+
+  it("finishes many texts with turns of the event loop between them", async () => {
+    const finished = vi.spyOn(learner.tokenizer!, "withoutFirstSpace");
+    let ms = 0;
+    const clock = vi.spyOn(performance, "now").mockImplementation(() => (ms += 10));
+    const seen = new Set<number>();
+    let watched = setImmediate(function watch() {
+      seen.add(finished.mock.calls.length);
+      watched = setImmediate(watch);
+    });
+    await learner.generate(Array.from({ length: 8 }, () => ({ tokens: prompt, maxNewTokens: 2 })));
+    clearImmediate(watched);
+    clock.mockRestore();
+    finished.mockRestore();
+    expect(seen.size).toBeGreaterThan(6);
   });
 
   it("never generates forbidden ids, and repeats itself less with a penalty", async () => {

@@ -76,10 +76,10 @@ describe("a server", () => {
     // 17.9 million each, of 100 million.
     const large = { ...hello, n: 128, max_tokens: 7000, logprobs: true, top_logprobs: 20 };
     const waiting = Array.from({ length: 5 }, () => client.chat.completions.create(large));
-    await expect.poll(() => gate.waiting).toBe(5);
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(5);
     await expect(client.chat.completions.create(large)).rejects.toMatchObject({ status: 429 });
     const small = client.chat.completions.create({ ...hello, logprobs: true });
-    await expect.poll(() => gate.waiting).toBe(6);
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(6);
     gate.open();
     await Promise.all([...waiting, small]);
     expect((await client.chat.completions.create(large)).choices).toHaveLength(128);

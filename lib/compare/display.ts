@@ -36,6 +36,10 @@ interface Standing {
   figures: RunFigures | undefined;
 }
 
+function formatKnown(seconds: number | null): string {
+  return seconds === null ? "" : formatSeconds(seconds);
+}
+
 export class RunsDisplay {
   readonly #runs: readonly ComparedRun[];
   readonly #stepsOf: (method: string) => number;
@@ -106,10 +110,7 @@ export class RunsDisplay {
   #parts(run: ComparedRun): { time: string; counted: string } {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
-    const time =
-      run.state === "running"
-        ? this.#times(run)
-        : ((run.outcome && formatSeconds(run.outcome.seconds)) ?? "");
+    const time = run.state === "running" ? this.#times(run) : formatKnown(run.outcome?.seconds ?? null);
     // The last collection may exceed the budget; figures are those at the budget.
     return { time, counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps` };
   }

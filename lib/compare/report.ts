@@ -38,7 +38,10 @@ export interface RunReport {
   updates: number;
   gradientTokens: number;
   generatedTokens: number;
-  /** Total time of its processes, with loading and warm-up; null until one has ended. */
+  /**
+   * Total time of its processes, with loading and warm-up; null until one has started, and if
+   * unknown.
+   */
   seconds: number | null;
   /** Peak resident memory, bytes; null if unknown. */
   peakBytes: number | null;
@@ -208,18 +211,24 @@ function reportRun(
   const { environmentSteps, updates, gradientTokens, generatedTokens } = figures;
   const budget = stepsOf(comparison, method);
   const points = pointsOf(figures, measure, budget);
-  const now = started === undefined ? 0 : (performance.now() - started) / 1000;
+  const now = started === undefined ? null : (performance.now() - started) / 1000;
   return {
     ...{ method, seed, state, environmentSteps, updates, gradientTokens, generatedTokens },
     reason: state === "failed" ? (outcome?.reason ?? null) : null,
     fault,
     success: known(valueAt(points, budget, isOver(state))),
-    seconds: outcome === undefined && now === 0 ? null : (outcome?.seconds ?? 0) + now,
+    seconds: secondsOf(outcome, now),
     peakBytes: outcome?.peakBytes ?? null,
     build,
     otherBuild: false,
     curve: points,
   };
+}
+
+/** @param now seconds of the current process; null if there is none */
+function secondsOf(outcome: ComparedRun["outcome"], now: number | null): number | null {
+  if (outcome === undefined) return now;
+  return outcome.seconds === null ? null : outcome.seconds + (now ?? 0);
 }
 
 function reportMethod(

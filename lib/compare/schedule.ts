@@ -5,14 +5,14 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { residentMemory } from "../base/platform.ts";
-import { onDisk, readJson } from "../files/disk.ts";
+import { makeDirectory, onDisk, readJson } from "../files/disk.ts";
 import { withLock } from "../files/lock.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
@@ -27,13 +27,17 @@ const outcomeSchema = z.strictObject({
   state: z.enum(["finished", "stopped", "failed"]),
   /** Why it failed. */
   reason: z.string().nullable(),
-  /** Includes loading and warm-up. */
-  seconds: z.number(),
+  /** Includes loading and warm-up; null if unknown, because a comparison was killed meanwhile. */
+  seconds: z.number().nullable(),
   /** Peak resident memory; null if unknown. */
   peakBytes: z.number().nullable(),
 });
 
 export type Outcome = z.infer<typeof outcomeSchema>;
+
+/** While a process runs: nobody knows its time and memory if the comparison is killed. */
+const unknownOutcome: Outcome = { state: "stopped", reason: null, seconds: null, peakBytes: null };
+
 export type RunState = Outcome["state"] | "waiting" | "running";
 
 /** A run and its state. */
@@ -68,7 +72,7 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
     try {
       outcome = readJson(`${path}.json`, outcomeSchema, "ERR_RUN");
     } catch (error) {
-      return { ...open, fault: (error as Error).message };
+      return { ...open, outcome: unknownOutcome, fault: (error as Error).message };
     }
     // The run directory was deleted: train it again.
     if (outcome.state === "finished" && !existsSync(path)) return { ...run, path, state: "waiting" };
@@ -161,6 +165,9 @@ export class Schedule {
   async #run(run: TrainableRun): Promise<void> {
     await this.#waitForOthers(run);
     if (this.#isStopping) return;
+    const before = run.outcome ?? { seconds: 0, peakBytes: 0 };
+    makeDirectory(dirname(run.path));
+    writeOutcome(run.path, unknownOutcome);
     run.state = "running";
     run.started = performance.now();
     this.#options.onChange?.(run);
@@ -169,10 +176,11 @@ export class Schedule {
     run.outcome = {
       state,
       reason,
-      seconds: (run.outcome?.seconds ?? 0) + seconds,
-      peakBytes: peakBytes === null ? null : Math.max(peakBytes, run.outcome?.peakBytes ?? 0),
+      seconds: before.seconds === null ? null : before.seconds + seconds,
+      peakBytes:
+        before.seconds === null || peakBytes === null ? null : Math.max(peakBytes, before.peakBytes ?? 0),
     };
-    writeAtomically(`${run.path}.json`, `${JSON.stringify(run.outcome)}\n`);
+    writeOutcome(run.path, run.outcome);
     run.state = state;
     delete run.started;
     delete run.fault;
@@ -201,7 +209,6 @@ export class Schedule {
       return { state: "failed", reason: (error as Error).message, peakBytes: null };
     }
     const log = `${run.path}.log`;
-    onDisk(log, () => mkdirSync(dirname(log), { recursive: true }));
     const descriptor = onDisk(log, () => openSync(log, "a"));
     const logged = statSync(log).size;
     const recipe = [run.recipe, ...run.changes.flatMap((change) => ["--set", change])];
@@ -243,6 +250,10 @@ export class Schedule {
     if (this.#isStopping) return { state: "stopped", reason: null, peakBytes };
     return { state: "failed", reason: fault(log, logged) ?? ended, peakBytes };
   }
+}
+
+function writeOutcome(path: string, outcome: Outcome): void {
+  writeAtomically(`${path}.json`, `${JSON.stringify(outcome)}\n`);
 }
 
 /** Removes a run without a checkpoint, unless a process uses it. Throws ERR_RUN, ERR_IO. */

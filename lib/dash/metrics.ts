@@ -24,13 +24,17 @@ export function placesOf(rows: readonly MetricsRow[]): Places {
   const x: Places["x"] = { updates: [], steps: [], tokens: [], seconds: [] };
   let steps = 0;
   let tokens = 0;
+  let seconds = 0;
+  let last = rows[0]?.time ?? 0;
   for (const { step, time, values } of rows) {
     steps = values.environment_steps ?? steps;
     tokens += (values["tokens/generated"] ?? 0) + (values["rollout/tokens"] ?? 0);
     x.updates.push(step);
     x.steps.push(steps);
     x.tokens.push(tokens);
-    x.seconds.push(time - rows[0]!.time);
+    seconds += Math.max(0, time - last); // a clock that is set back must not reverse the axis
+    last = time;
+    x.seconds.push(seconds);
   }
   return { rows, x };
 }

@@ -52,6 +52,12 @@ export class DashRun {
   /** Identifies the run.json that `#description` was read from: a run may be started anew. */
   #described = "";
   #status: RunStatus | undefined;
+  /** The latest heartbeat, and `performance.now()` when it was seen first. */
+  #beat: { heartbeat: number | undefined; seen: number; isFirst: boolean } = {
+    heartbeat: undefined,
+    seen: 0,
+    isFirst: true,
+  };
   #fault: string | undefined;
   /** Why files could not be read at the last attempt. */
   readonly #unread = new Map<RecordFollower<unknown>, string>();
@@ -173,7 +179,9 @@ export class DashRun {
   state(): RunState {
     if (this.#status === undefined) return "unknown";
     const { state, heartbeat } = this.#status;
-    const silent = Date.now() / 1000 - heartbeat;
+    const watched = (performance.now() - this.#beat.seen) / 1000;
+    // Clocks jump, and those of two machines differ: once a heartbeat has changed, only changes count.
+    const silent = this.#beat.isFirst ? Math.max(watched, Date.now() / 1000 - heartbeat) : watched;
     return state === "running" && silent > (heartbeatMs * 6) / 1000 ? "lost" : state;
   }
 
@@ -226,6 +234,9 @@ export class DashRun {
   #readDescription(): void {
     try {
       this.#status = readStatus(this.path);
+      const { heartbeat } = this.#status ?? {};
+      if (heartbeat !== this.#beat.heartbeat)
+        this.#beat = { heartbeat, seen: performance.now(), isFirst: this.#beat.heartbeat === undefined };
       const file = statSync(join(this.path, "run.json"), { throwIfNoEntry: false });
       const found = `${file?.ino} ${file?.mtimeMs}`;
       if (found !== this.#described) this.#description = readDescription(this.path);

@@ -13,12 +13,12 @@ export const silent: Reporter = { line: () => {}, progress: () => {} };
 /** Reports to stderr, because stdout is for results. The bar is shown only at a terminal. */
 export function stderrReporter(stream: ProgressStream = process.stderr): Reporter {
   const lines = new LiveLines(stream);
-  let last = 0;
+  let last = Number.NEGATIVE_INFINITY;
   return {
     line: (text) => lines.note(text),
     progress(label, done, total, unit) {
       const finished = total !== undefined && done >= total;
-      const now = Date.now();
+      const now = performance.now();
       if (!stream.isTTY || (!finished && now - last < 100)) return;
       last = now;
       if (finished) lines.clear();

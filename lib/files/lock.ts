@@ -46,6 +46,9 @@ export interface Lock {
 /** Age at which a lock that its holder no longer touches is stale, in milliseconds. */
 const defaultStaleMs = 60_000;
 
+/** How long `lockNow` watches a lock of another container: three touches, in milliseconds. */
+const watchingMs = defaultStaleMs / 2;
+
 /** Locks that this process holds. */
 const held = new Set<Lock>();
 process.on("exit", () => {
@@ -53,13 +56,14 @@ process.on("exit", () => {
 });
 
 /**
- * Locks `path`, or fails at once.
+ * Locks `path`, or fails: at once, except that a lock of another container that seems to be
+ * abandoned is watched for `watchMs` first, without giving turns to the event loop.
  *
  * @param of what the lock protects, for the message
  * @throws NlacError `code` when another process, or another user in this one, holds it; ERR_IO
  */
-export function lockNow(path: string, of: string, code: ErrorCode): Lock {
-  const taken = take(path, (holder) => hasEnded(holder) || isSilent(path, holder));
+export function lockNow(path: string, of: string, code: ErrorCode, watchMs: number = watchingMs): Lock {
+  const taken = take(path, (holder) => hasEnded(holder) || isSilent(path, holder, watchMs));
   if (typeof taken === "string") return holding(path, taken, defaultStaleMs);
   const advice = `If that is not nlac, delete ${path}.`;
   throw new NlacError(code, `${of} is in use by ${taken.holder}. ${advice}`);
@@ -167,12 +171,15 @@ function replacing(path: string, token: string, change: () => void): "done" | "c
 
 /**
  * A holder in another container, perhaps one that was restarted, that has not touched its lock
- * lately.
+ * lately. The time of the last touch alone proves nothing: the clock may have jumped since then.
  */
-function isSilent(path: string, holder: Holder): boolean {
+function isSilent(path: string, holder: Holder, watchMs: number): boolean {
   if (!isInOtherContainer(holder)) return false;
-  const touched = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-  return Date.now() - touched > 2 * defaultStaleMs;
+  const touched = () => statSync(path, { throwIfNoEntry: false })?.mtimeMs;
+  const last = touched();
+  if (last === undefined || Math.abs(Date.now() - last) <= 2 * defaultStaleMs) return false;
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, watchMs); // sleeps
+  return touched() === last;
 }
 
 function holding(path: string, token: string, staleMs: number): Lock {

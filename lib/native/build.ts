@@ -52,14 +52,16 @@ export async function buildNative(options: BuildOptions): Promise<string> {
       discardForeignCache(directory, root, generator, options.definitions);
       const log = join(directory, "build.log");
       const definitions = Object.entries(options.definitions).map(([key, value]) => `-D${key}=${value}`);
-      const started = Date.now();
+      const started = performance.now();
       await run(["cmake", "-S", root, "-B", directory, "-G", generator, ...definitions], "configure");
       const jobs =
         options.jobs ??
         Math.max(1, Math.min(availableParallelism(), Math.floor(spareMemory() / BYTES_A_JOB)));
       const targets = options.targets?.length ? ["--target", ...options.targets] : [];
       await run(["cmake", "--build", directory, "--parallel", String(jobs), ...targets], "build");
-      report.line(`Built ${options.name} in ${((Date.now() - started) / 1000).toFixed(0)} s (${directory}).`);
+      report.line(
+        `Built ${options.name} in ${((performance.now() - started) / 1000).toFixed(0)} s (${directory}).`,
+      );
       return directory;
 
       async function run(argv: string[], step: string): Promise<void> {

@@ -39,7 +39,10 @@ function among(directory: string): string {
   if (!existsSync(directory)) return `: there is no directory ${directory} here`;
   const runs = readdirSync(directory)
     .filter((name) => isRun(join(directory, name)))
-    .map((name) => ({ name, time: statSync(join(directory, name, "run.json")).mtimeMs }))
+    .map((name) => ({
+      name,
+      time: statSync(join(directory, name, "run.json"), { throwIfNoEntry: false })?.mtimeMs ?? 0,
+    }))
     .sort((a, b) => b.time - a.time)
     .map(({ name }) => name);
   if (runs.length === 0) return `, and ${directory} has no others`;

@@ -11,7 +11,10 @@ import { readJson } from "../files/disk.ts";
 
 export const runStatus = z.strictObject({
   state: z.enum(["running", "finished", "stopped", "failed"]),
-  /** Seconds since 1970: when this process began, and when it wrote last. */
+  /**
+   * Seconds since 1970: when this process began, and when it wrote last. Both by the clock at the
+   * last write, so that their difference is right after the clock has jumped.
+   */
   started: z.number(),
   heartbeat: z.number(),
   /** The phase, and its finished and total steps. */
@@ -43,6 +46,8 @@ export class StatusWriter implements Progress {
   readonly #shown: Progress;
   readonly #status: RunStatus;
   readonly #clock: NodeJS.Timeout;
+  /** `performance.now()` when this process began, and at the last write. */
+  readonly #begun = performance.now();
   #written = 0;
   #hasFraction = false;
 
@@ -99,7 +104,7 @@ export class StatusWriter implements Progress {
 
   /** At most one write a second. */
   #soon(): void {
-    if (Date.now() - this.#written >= 1000) this.#write();
+    if (performance.now() - this.#written >= 1000) this.#write();
   }
 
   /**
@@ -107,8 +112,9 @@ export class StatusWriter implements Progress {
    * must not end the training, whose records report it.
    */
   #write(): void {
-    this.#written = Date.now();
-    this.#status.heartbeat = this.#written / 1000;
+    this.#written = performance.now();
+    this.#status.heartbeat = Date.now() / 1000;
+    this.#status.started = this.#status.heartbeat - (this.#written - this.#begun) / 1000;
     const partial = `${this.#path}.partial`;
     try {
       writeFileSync(partial, `${JSON.stringify(this.#status)}\n`);

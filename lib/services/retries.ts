@@ -67,6 +67,8 @@ function waitAskedFor(error: unknown): number {
   const fine = Number.parseFloat(headers?.get("retry-after-ms") ?? "");
   if (fine >= 0) return fine;
   const after = headers?.get("retry-after") ?? "";
-  const wait = /^\s*[\d.]+\s*$/.test(after) ? Number(after) * 1000 : Date.parse(after) - Date.now();
+  // A date is on the server's clock, which this machine's may differ from.
+  const now = Date.parse(headers?.get("date") ?? "") || Date.now();
+  const wait = /^\s*[\d.]+\s*$/.test(after) ? Number(after) * 1000 : Date.parse(after) - now;
   return wait > 0 ? wait : 0;
 }

@@ -111,7 +111,7 @@ test("a failed run reports why, and the others continue; it is retried from the 
 
     set({ "a-0": "finish", "b-0": "crash" });
     forget();
-    const before = runs[0]!.outcome!.seconds;
+    const before = runs[0]!.outcome!.seconds!;
     const again = findRuns([run("a", 0), run("b", 0), run("a", 1)], out);
     await schedule(1).train(again);
     expect(states(again)).toEqual(["finished", "failed", "finished"]);
@@ -179,6 +179,35 @@ test("a killed comparison continues from checkpoints, and waits for a run that a
     expect(waits).toEqual(Array(2).fill(`b: process ${process.ppid}`));
     // From the checkpoint that the other process has written meanwhile.
     expect(calls().at(-1)!.argv).toEqual(["train", "--resume", "--run", b, "--json"]);
+  }));
+
+test("time and memory of a run are unknown once a comparison was killed while it ran", () =>
+  inDirectory(async (directory) => {
+    const { out, set, schedule, hanging } = scene(directory, { any: "hang" });
+    const killed = schedule(1);
+    const training = killed.train(findRuns([run("a", 0)], out));
+    await hanging();
+    // What a killed comparison leaves.
+    const unknown = { state: "stopped", reason: null, seconds: null, peakBytes: null };
+    expect(JSON.parse(readFileSync(join(out, "a", "0.json"), "utf8"))).toEqual(unknown);
+    const left = findRuns([run("a", 0)], out);
+    killed.stop();
+    await training;
+    expect(findRuns([run("a", 0)], out)[0]!.outcome!.seconds).toBeGreaterThan(0);
+    set({ any: "finish" });
+    await schedule(1).train(left);
+    expect(left[0]!.outcome).toEqual({ ...unknown, state: "finished" });
+    // An outcome that cannot be read is unknown too.
+    writeFileSync(join(out, "a", "0.json"), "{");
+    const [damaged] = findRuns([run("a", 0)], out);
+    expect(damaged).toMatchObject({
+      state: "stopped",
+      fault: expect.stringContaining("0.json"),
+      outcome: unknown,
+    });
+    await schedule(1).train([damaged!]);
+    expect(damaged!.fault).toBeUndefined();
+    expect(damaged!.outcome).toEqual({ ...unknown, state: "finished" });
   }));
 
 test("after an I/O error, training rejects only when all processes have ended", () =>

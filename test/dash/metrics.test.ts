@@ -21,6 +21,13 @@ describe("placesOf", () => {
   });
 });
 
+describe("placesOf, after the clock was set back", () => {
+  it("keeps the order of the rows", () => {
+    const jumped = rows.map((row, i) => (i < 2 ? row : { ...row, time: row.time - 86_400 }));
+    expect(placesOf(jumped).x.seconds).toEqual([0, 3, 3, 9]);
+  });
+});
+
 describe("curveOf", () => {
   it("has the rows that have the metric", () => {
     const { x, y } = curveOf(placesOf(rows), "loss/l1");

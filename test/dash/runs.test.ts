@@ -149,6 +149,34 @@ test("a run that environment steps end has no number of iterations, and is compl
   expect(runs.all[0]!.summary()).toMatchObject({ iteration: 4, iterations: null, fraction: 1, left: null });
 });
 
+test("whether a run is lost does not depend on its clock once its heartbeat was seen to change", async () => {
+  const root = directory();
+  const path = join(root, "a");
+  const beat = (heartbeat: number) => writeRun(path, { status: statusOf("running", heartbeat) });
+  const now = vi.spyOn(performance, "now");
+  const began = performance.now();
+  try {
+    for (const days of [-1, 1]) {
+      rmSync(path, { recursive: true, force: true });
+      const clock = Date.now() / 1000 + days * 86_400;
+      beat(clock);
+      now.mockReturnValue(began);
+      const runs = new DashRuns([root]);
+      await runs.poll();
+      expect(runs.all[0]!.state()).toBe(days < 0 ? "lost" : "running");
+      beat(clock + 5);
+      now.mockReturnValue(began + 4000);
+      await runs.poll();
+      expect(runs.all[0]!.state()).toBe("running");
+      now.mockReturnValue(began + 40_000);
+      await runs.poll();
+      expect(runs.all[0]!.state()).toBe("lost");
+    }
+  } finally {
+    now.mockRestore();
+  }
+});
+
 test("a change while the stream is full is sent once it is read", async () => {
   const root = directory();
   writeRun(join(root, "a"), wholeRun());

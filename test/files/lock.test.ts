@@ -11,7 +11,7 @@ import {
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { lockNow, withLock } from "../../lib/files/lock.ts";
 import { temporaryDirectory } from "../support/files-and-servers.ts";
 import { lockOf } from "../support/locks.ts";
@@ -164,8 +164,28 @@ describe("a lock of another container", () => {
     expect(take).toThrow(/in use by process 1 of another container/);
     const before = Date.now() / 1000 - 180;
     utimesSync(path, before, before);
-    take().release();
+    lockNow(path, "the run", "ERR_RUN", 100).release();
     expect(existsSync(path)).toBe(false);
+  });
+
+  it("is respected after the clock has jumped a day ahead, and taken over after it has jumped a day back", () => {
+    const path = join(temporaryDirectory(), "lock");
+    writeFileSync(path, lockOf(1, { namespace: "pid:[1]" }));
+    const take = () => lockNow(path, "the run", "ERR_RUN", 1000);
+    const day = 24 * 3600 * 1000;
+    const holder = spawn("sh", ["-c", 'while touch "$0"; do sleep 0.05; done', path]);
+    const clock = vi.spyOn(Date, "now");
+    try {
+      clock.mockReturnValue(Date.now() + day);
+      expect(take).toThrow(/in use by process 1 of another container/);
+      holder.kill("SIGKILL");
+      clock.mockReturnValue(Date.now() - 2 * day);
+      take().release();
+      expect(existsSync(path)).toBe(false);
+    } finally {
+      clock.mockRestore();
+      holder.kill("SIGKILL");
+    }
   });
 
   it("of another machine is never taken over at once", () => {

@@ -35,6 +35,22 @@ test("it shows the current work, its progress, and whether the process runs", ()
   expect(readdirSync(path)).toEqual(["status.json"]);
 });
 
+test.each([-1, 1])(
+  "a clock that jumps by %d days neither stops the writes nor changes the duration",
+  (days) => {
+    const status = new StatusWriter(path, silentProgress);
+    status.phase("update", 8);
+    vi.advanceTimersByTime(2000);
+    vi.setSystemTime(Date.now() + days * 86_400_000);
+    status.advance(3);
+    const { started, heartbeat, done } = readStatus(path)!;
+    expect(done).toBe(3);
+    expect(heartbeat).toBeCloseTo(Date.now() / 1000, 6);
+    expect(heartbeat - started).toBeCloseTo(2, 6);
+    status.end("finished");
+  },
+);
+
 test("every call is passed on to the display", () => {
   const calls: unknown[][] = [];
   const record =

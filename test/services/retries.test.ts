@@ -80,6 +80,16 @@ describe("a pause", () => {
     }
   });
 
+  it("until a date is measured by the server's clock: this machine's may be a day behind", async () => {
+    vi.useRealTimers();
+    const tomorrow = Date.now() + 86_400_000;
+    const headers = {
+      date: new Date(tomorrow).toUTCString(),
+      "retry-after": new Date(tomorrow + 1000).toUTCString(),
+    };
+    expect((await attempts(failure(503, headers), 1)).count).toBe(2);
+  });
+
   it("ends when the signal fires", async () => {
     vi.useRealTimers();
     const controller = new AbortController();

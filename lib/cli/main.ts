@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { Command, CommanderError, Help, type Option } from "commander";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
+import { watchStandardStreams } from "./standard-streams.ts";
 import { fitted } from "./wrap.ts";
 
 type Register = (program: Command) => void;
@@ -193,8 +194,7 @@ function isProgram(): boolean {
 
 /** Runs the command line of this process. */
 export async function runProgram(): Promise<void> {
-  // A reader that closes early (`nlac view | head`) is not an error.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  watchStandardStreams();
   process.exitCode = await main(process.argv.slice(2));
 }
 

@@ -2,7 +2,7 @@
 
 import { readdirSync } from "node:fs";
 import { type Command, Option } from "commander";
-import { requireEmpty } from "../files/disk.ts";
+import { emptyDirectory, requireEmpty } from "../files/disk.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { withModelOptions } from "./options.ts";
 
@@ -48,6 +48,9 @@ async function run(
         : learner.exportHuggingFace(directory));
     const files = readdirSync(directory).sort();
     console.log(flags.json ? JSON.stringify({ directory, files }) : `${directory}: ${files.join(", ")}`);
+  } catch (error) {
+    emptyDirectory(directory);
+    throw error;
   } finally {
     await learner.dispose();
   }

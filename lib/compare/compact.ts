@@ -3,10 +3,10 @@
  * some kilobytes a run. The copy can be reported on, and continued with the runs that it lacks.
  */
 
-import { copyFileSync, readdirSync, rmSync } from "node:fs";
+import { copyFileSync } from "node:fs";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
-import { makeDirectory, onDisk, requireEmpty } from "../files/disk.ts";
+import { emptyDirectory, makeDirectory, onDisk, requireEmpty } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { readDescription } from "../run/description.ts";
@@ -54,19 +54,10 @@ export function compactRuns(
     // Last: without it, the directory is not a comparison.
     writeAtomically(join(directory, "comparison.json"), `${JSON.stringify({ comparison }, null, 2)}\n`);
   } catch (error) {
-    removeContents(directory);
+    emptyDirectory(directory);
     throw error;
   }
   return { copied, faults };
-}
-
-function removeContents(directory: string): void {
-  try {
-    for (const name of readdirSync(directory))
-      rmSync(join(directory, name), { recursive: true, force: true });
-  } catch {
-    // The error that made this necessary is thrown, and says more.
-  }
 }
 
 function copyRun(path: string, to: string, rows: readonly MetricsRow[]): void {

@@ -12,10 +12,11 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   writeSync,
 } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
@@ -74,6 +75,15 @@ function whyNot(error: unknown): string {
 export function requireEmpty(path: string, code: ErrorCode, advice: string): void {
   const entries = onDisk(path, () => (existsSync(path) ? readdirSync(path) : []));
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
+}
+
+/** Removes what a failed command has written into an empty directory, as far as possible. */
+export function emptyDirectory(path: string): void {
+  try {
+    for (const name of readdirSync(path)) rmSync(join(path, name), { recursive: true, force: true });
+  } catch {
+    // The error that made this necessary is thrown, and says more.
+  }
 }
 
 /**

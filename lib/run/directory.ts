@@ -22,7 +22,7 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { existsSync, mkdirSync, renameSync } from "node:fs";
+import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
@@ -124,6 +124,9 @@ export class RunDirectory implements TrainingRun {
       writeDescription(path, { id: randomUUID(), ...options.description });
       return new RunDirectory(path, options, lock);
     } catch (error) {
+      // Without run.json, a directory with anything in it could neither be resumed nor used again.
+      if (!existsSync(join(path, "run.json")))
+        rmSync(join(path, "checkpoints"), { recursive: true, force: true });
       lock.release();
       throw error;
     }

@@ -284,3 +284,13 @@ test("resuming reads the episodes one at a time, and counts them", async () => {
     message: expect.stringContaining("trajectories.jsonl is damaged"),
   });
 });
+
+test("a run that could not be started leaves an empty directory, in which it can be started again", () => {
+  const path = fresh();
+  // JSON has no bigint: run.json cannot be written, as on a full disk.
+  const bad = { ...options(), description: { recipe: 1n } };
+  expect(() => RunDirectory.create(path, bad)).toThrow();
+  expect(readdirSync(path)).toEqual([]);
+  RunDirectory.create(path, options()).close();
+  expect(readDescription(path)).toMatchObject({ recipe: { name: "test" } });
+});

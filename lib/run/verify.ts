@@ -56,6 +56,7 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
       const { saved } = await openCheckpoint(run, number, (line) => faults.push(line));
       events.add(saved.files.events.name);
     });
+    if (!existsSync(whole.path)) continue; // a training has replaced it meanwhile
     yield { ...whole, faults: [...whole.faults, ...faults] };
   }
   for (const name of events) yield await check(join(run, name), eventFault);

@@ -119,6 +119,21 @@ test("the files of a served run are verified too", () =>
     }
   }));
 
+test("a checkpoint that a training removes while the run is verified is no damage", () =>
+  inDirectory(async (directory) => {
+    const path = join(directory, "run");
+    await train(path);
+    const [, second, oldest] = checkpointNumbers(path);
+    const found: string[] = [];
+    for await (const part of verifyRun(path)) {
+      found.push(...part.faults);
+      if (part.path === checkpointPath(path, oldest!))
+        rmSync(checkpointPath(path, second!), { recursive: true });
+    }
+    expect(existsSync(checkpointPath(path, second!))).toBe(false);
+    expect(found).toEqual([]);
+  }));
+
 test("a checkpoint can be chosen; the later ones are set aside", () =>
   inDirectory(async (directory) => {
     const path = join(directory, "run");

@@ -18,17 +18,25 @@ export interface ChannelCall {
 /** Function that is called by a recipient. */
 export const functionRecipient = /^functions\.([\w.-]+)$/;
 
-/** Whether a text without control tokens may be the start of a header: a recipient, and a type. */
-export function mayBeHeader(text: string): boolean {
-  const start = " to=";
-  return start.startsWith(text) || (text.length <= maxHeader && /^ to=[^\s<]*\s*[^\s<]*\s*$/.test(text));
-}
-
 const end = "<|message|>";
 /** Longest header, in UTF-16 units. */
 const maxHeader = 512;
 const header =
   /(?:(?:^|\s)\s*to=(?<early>[^\s<]+)\s*)?(?:<\|channel\|>(?<channel>[^\s<]*)(?:\s+to=(?<late>[^\s<]+))?)?\s*(?:<\|constrain\|>)?\s*(?<type>[^\s<]*)\s*<\|message\|>$/;
+
+const marks = ["<|channel|>", "<|constrain|>", end];
+const opened = /^ to=[^\s<]*\s*(?:<\|channel\|>[^\s<]*\s*)?(?:<\|constrain\|>\s*)?[^\s<]*\s*$/;
+
+/**
+ * Whether a text may be the start of a header: a recipient, a channel and a type. The marks between
+ * them may be spelled with ids of text.
+ */
+export function mayBeHeader(text: string): boolean {
+  if (" to=".startsWith(text)) return true;
+  const at = text.lastIndexOf("<");
+  const isCut = at >= 0 && marks.some((mark) => mark.startsWith(text.slice(at)));
+  return text.length <= maxHeader && opened.test(isCut ? text.slice(0, at) : text);
+}
 
 /** The first message of a text, if it has a recipient; undefined without one. */
 export function channelCall(text: string): ChannelCall | undefined {

@@ -43,13 +43,15 @@ auto as_peer(const std::string& what, Call call) {
 }
 
 // Opens the store, or waits for it. A TCPStore that does not reach its server waits for one to three
-// times its timeout, therefore it gets several short ones, until `place.timeout` has passed.
+// times its timeout, therefore it gets several short ones, until `place.timeout` has passed. The rank
+// that serves the store reaches it at once, unless its threads do not get a processor.
 c10::intrusive_ptr<c10d::TCPStore> opened_store(const RankPlace& place, c10d::TCPStoreOptions options) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + place.timeout;
   for (;;) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-    options.timeout = std::clamp(left / 3, milliseconds(10), milliseconds(5000));
+    options.timeout =
+        place.serves ? place.timeout : std::clamp(left / 3, milliseconds(10), milliseconds(5000));
     try {
       return c10::make_intrusive<c10d::TCPStore>(place.address, options);
     } catch (const c10::DistError&) {

@@ -17,6 +17,19 @@
 
 namespace nlac::test {
 
+// Opens the group. The rank that serves tells the others its port, or why there is none.
+inline std::shared_ptr<RankGroup> served_group(const RankPlace& place, std::promise<uint16_t>& served) {
+  if (!place.serves) return std::make_shared<RankGroup>(place);
+  try {
+    auto group = std::make_shared<RankGroup>(place);
+    served.set_value(group->port());
+    return group;
+  } catch (...) {
+    served.set_exception(std::current_exception());
+    throw;
+  }
+}
+
 // Calls body(group) for each rank on a thread of its own. Rethrows the first rank's exception, in
 // their order, when all have ended.
 template <typename Body>
@@ -42,8 +55,7 @@ void run_ranks(int ranks, const Body& body, std::chrono::milliseconds timeout = 
         place.prefix = "test";
         place.timeout = timeout;
         if (!place.serves) place.port = port.get();
-        const auto group = std::make_shared<RankGroup>(place);
-        if (place.serves) served.set_value(group->port());
+        const auto group = served_group(place, served);
         body(group);
         // The store ends with rank 0.
         group->connect(at::kCPU);

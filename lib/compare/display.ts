@@ -4,7 +4,6 @@
  */
 
 import { statSync } from "node:fs";
-import { join } from "node:path";
 import {
   fitParts,
   type LinePart,
@@ -13,6 +12,7 @@ import {
   progressBar,
 } from "../display/live-lines.ts";
 import { formatSeconds } from "../display/progress.ts";
+import { metricsPath } from "../run/metrics.ts";
 import { isOver, measureOf, pointsOf } from "./report.ts";
 import { type RunFigures, readFigures, valueAt } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
@@ -172,7 +172,7 @@ export class RunsDisplay {
       figures: undefined,
     };
     this.#standings.set(run, standing);
-    const bytes = statSync(join(run.path, "metrics.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
+    const bytes = statSync(metricsPath(run.path), { throwIfNoEntry: false })?.size ?? 0;
     const started = performance.now();
     if (bytes === standing.bytes || (!now && started < standing.due)) return standing;
     standing.bytes = bytes;

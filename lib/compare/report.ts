@@ -146,8 +146,8 @@ interface ReadRun {
 function readRun({ path, state, fault }: ComparedRun, budget: number): ReadRun {
   try {
     const build = readBuild(path);
-    const figures = readFigures(path, budget, state === "finished");
-    return { figures: fault === undefined ? figures : noFigures(), build, fault: fault ?? null };
+    if (fault !== undefined) return { figures: noFigures(), build, fault };
+    return { figures: readFigures(path, budget, state === "finished"), build, fault: null };
   } catch (error) {
     // One damaged file must not hide the other runs.
     if (!(error instanceof NlacError)) throw error;

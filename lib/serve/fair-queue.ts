@@ -1,7 +1,7 @@
 /**
  * Orders waiting work fairly between clients. The clients that have used the least time come first,
- * and of their requests the cheapest. One turn in four is the oldest request's, so that none waits
- * for ever, whoever else arrives.
+ * and of their requests the cheapest. One turn in four is the oldest request's, so that
+ * each is served in the end, however many others arrive.
  */
 
 import type { HttpBindings } from "@hono/node-server";
@@ -36,13 +36,13 @@ export class FairQueue<T extends Waiting> {
   next(): T | undefined {
     const oldest = this.#waiting[0];
     if (oldest === undefined) return undefined;
+    if (++this.#turns % turnsOfOldest === 0) return this.remove(oldest);
     const spent = ({ client }: T, i: number) => this.#spent.get(client[i] ?? "") ?? 0;
-    const isOldest = ++this.#turns % turnsOfOldest === 0;
     const next = this.#waiting.reduce((best, one) => {
       const order = spent(one, 0) - spent(best, 0) || spent(one, 1) - spent(best, 1) || one.cost - best.cost;
       return order < 0 ? one : best;
     });
-    return this.remove(isOldest ? oldest : next);
+    return this.remove(next);
   }
 
   /** Takes out a request that waits. Undefined if it does not. */

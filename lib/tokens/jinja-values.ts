@@ -45,9 +45,9 @@ function pythonRepr({ type, value }: Evaluated): string {
 const marksOfText = /[\p{Co}\p{Cn}]/u;
 
 /**
- * A number without a fraction. JavaScript does not know whether it was an integer or a float in JSON
- * (1 or 1.0); it is printed as an integer, except for those that are nearly always floats: -0.0, and
- * from 1e21 on, where JavaScript starts to write exponents.
+ * A number without a fraction, as an integer: JavaScript does not know whether JSON had 1 or 1.0. As a
+ * float are written -0, which is no integer in Python, and numbers from 1e21 on, for which JavaScript
+ * writes exponents.
  */
 function pythonInteger(value: number): string {
   return Math.abs(value) < 1e21 && !Object.is(value, -0) ? BigInt(value).toString() : pythonFloat(value);

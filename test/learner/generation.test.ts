@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { Learner } from "../../lib/learner/learner.ts";
+import { turnsBetween } from "../support/event-loop-turns.ts";
 import { codeOf, expectClose, ids, referenceNll, vocab } from "../support/learner-checks.ts";
 import { endOfTurn } from "../support/scripted-model.ts";
 import { logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
@@ -83,18 +84,9 @@ describe("generate", () => {
 
   it("finishes many texts with turns of the event loop between them", async () => {
     const finished = vi.spyOn(learner.tokenizer!, "withoutFirstSpace");
-    let ms = 0;
-    const clock = vi.spyOn(performance, "now").mockImplementation(() => (ms += 10));
-    const seen = new Set<number>();
-    let watched = setImmediate(function watch() {
-      seen.add(finished.mock.calls.length);
-      watched = setImmediate(watch);
-    });
-    await learner.generate(Array.from({ length: 8 }, () => ({ tokens: prompt, maxNewTokens: 2 })));
-    clearImmediate(watched);
-    clock.mockRestore();
-    finished.mockRestore();
-    expect(seen.size).toBeGreaterThan(6);
+    const requests = Array.from({ length: 8 }, () => ({ tokens: prompt, maxNewTokens: 2 }));
+    const { turns } = await turnsBetween(finished, () => learner.generate(requests));
+    expect(turns).toBeGreaterThan(6);
   });
 
   it("never generates forbidden ids, and repeats itself less with a penalty", async () => {

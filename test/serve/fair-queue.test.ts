@@ -29,7 +29,7 @@ describe("waiting requests", () => {
     expect(order(queue, 3)).toEqual(["first", "second", "large"]);
   });
 
-  it("are not held up for ever, whoever else arrives", () => {
+  it("are served in the end, however many others arrive", () => {
     const queue = new FairQueue<Named>();
     queue.spend(["address", "old"], 1000);
     queue.add(asked("old", "old", 100));

@@ -12,11 +12,12 @@ const regimes = [
   { suffix: "silent", explained: 0 },
 ];
 
+/** `every`: iterations between evaluations, so that each curve has about ten points. */
 const methods = [
-  { method: "nlac", recipe: "errands", environmentSteps: 4000 },
-  { method: "rft", recipe: "errands-rft", environmentSteps: 12_000 },
-  { method: "grpo", recipe: "errands-grpo", environmentSteps: 50_000 },
-  { method: "ppo", recipe: "errands-ppo", environmentSteps: 50_000 },
+  { method: "nlac", recipe: "errands", environmentSteps: 4000, every: 4 },
+  { method: "rft", recipe: "errands-rft", environmentSteps: 12_000, every: 8 },
+  { method: "grpo", recipe: "errands-grpo", environmentSteps: 50_000, every: 32 },
+  { method: "ppo", recipe: "errands-ppo", environmentSteps: 50_000, every: 32 },
 ];
 
 export default defineComparison({
@@ -32,14 +33,14 @@ export default defineComparison({
   seedFields: ["environment.options.seed"],
   paired: true,
   set: {
-    config: { iterations: 4000, evaluation: { every: 16, episodes: 128, temperature: 1 } },
+    config: { iterations: 4000, evaluation: { episodes: 128, temperature: 1 } },
   },
   methods: regimes.flatMap(({ suffix, explained }) =>
-    methods.map(({ method, recipe, environmentSteps }) => ({
+    methods.map(({ method, recipe, environmentSteps, every }) => ({
       name: `${method}-${suffix}`,
       recipe,
       environmentSteps,
-      set: { environment: { options: { explained } } },
+      set: { environment: { options: { explained } }, config: { evaluation: { every } } },
     })),
   ),
 });

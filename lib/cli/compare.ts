@@ -15,7 +15,7 @@ import {
   stepsOf,
 } from "../compare/comparison.ts";
 import { RunsDisplay } from "../compare/display.ts";
-import { makeReport, type Report } from "../compare/report.ts";
+import { makeReport, type Report, reportsOfGroups } from "../compare/report.ts";
 import type { Axis } from "../compare/run-figures.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
@@ -57,7 +57,7 @@ export function registerCompare(program: Command): void {
     .option("--jobs <number>", "number of runs at a time; they share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
-      "x axis of curves.svg: environment-steps, generated-tokens or gradient-tokens; index.html has all three",
+      "x axis of the SVG files: environment-steps, generated-tokens or gradient-tokens; index.html has all three",
       oneOf("environment-steps", "generated-tokens", "gradient-tokens"),
       "environment-steps",
     )
@@ -235,9 +235,13 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
   writeReport(report, directory, axisOf[axis]);
   if (json) console.log(JSON.stringify(report));
   else {
+    const groups = reportsOfGroups(report);
+    for (const group of groups) {
+      if (groups.length > 1) console.log(`${group.comparison.name}\n`);
+      console.log(`${renderText(methodTable(group), process.stdout.columns)}\n`);
+    }
     const lines = [...explanations(report), ...notes(report)];
-    const table = renderText(methodTable(report), process.stdout.columns);
-    console.log([table, "", fitted(lines.join("\n")), ""].join("\n"));
+    console.log(`${fitted(lines.join("\n"))}\n`);
   }
   say(`Report:   ${join(directory, "index.html")}`);
   say(`Inspect:  npx nlac dash ${asTyped(directory)}`);

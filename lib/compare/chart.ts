@@ -9,7 +9,7 @@ import { escaped, round, text } from "../display/svg.ts";
 import { coverage } from "../statistics/resampling.ts";
 import { mostStepsOf } from "./comparison.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
-import { smoothing, tokenRange } from "./report.ts";
+import { hasLogarithmicAxis, rangeOf, smoothing } from "./report.ts";
 import type { Axis } from "./run-figures.ts";
 import { axisNames, formatCount, formatShare } from "./table.ts";
 
@@ -70,7 +70,8 @@ export function lineStyles(names: readonly string[]): LineStyle[] {
   });
 }
 
-function css(styles: readonly LineStyle[], isCrowded: boolean): string {
+/** The same for all charts, because the styles of one chart of a page apply to the others too. */
+function css(): string {
   return [
     `.curves text { font-family: ${fontFamily}; font-size: 13px }`,
     ".curves .title { font-size: 20px; font-weight: bold }",
@@ -80,8 +81,10 @@ function css(styles: readonly LineStyle[], isCrowded: boolean): string {
     ".curves .middle { text-anchor: middle }",
     ".curves .line, .curves .seed, .curves .leader, .curves .rule { fill: none }",
     ".curves .line { stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round }",
-    `.curves .seed { stroke-width: 1; stroke-opacity: ${isCrowded ? 0.18 : 0.35}; stroke-linejoin: round }`,
-    `.curves .band { fill-opacity: ${isCrowded ? 0.1 : 0.15} }`,
+    ".curves .seed { stroke-width: 1; stroke-opacity: 0.35; stroke-linejoin: round }",
+    ".curves .band { fill-opacity: 0.15 }",
+    ".curves .crowded .seed { stroke-opacity: 0.18 }",
+    ".curves .crowded .band { fill-opacity: 0.1 }",
     ".curves .key { fill: none; stroke-width: 2.5; stroke-linecap: round }",
     ".curves .leader { stroke-width: 1; stroke-dasharray: 1 3 }",
     inThemes((theme) => {
@@ -91,28 +94,30 @@ function css(styles: readonly LineStyle[], isCrowded: boolean): string {
         `.curves text { fill: ${ink} }`,
         `.curves .small, .curves .tick { fill: ${faint} }`,
         `.curves .rule { stroke: ${rule} }`,
-        ...styles.map((style, i) => {
-          const colour = colours[theme][style.colour];
-          return `.curves .s${i} { stroke: ${colour} } .curves .f${i} { fill: ${colour} }`;
-        }),
+        ...colours[theme].map(
+          (colour, i) => `.curves .s${i} { stroke: ${colour} } .curves .f${i} { fill: ${colour} }`,
+        ),
       ].join("\n");
     }),
   ].join("\n");
 }
 
 /**
- * Steps on an even axis from 0; tokens on a logarithmic one, since methods take very different
- * numbers of them.
+ * The curves of all methods of `report`, which should be of one group. Steps lie on an even axis
+ * from 0 if the methods take similar numbers of them; tokens on a logarithmic one.
  */
 export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const { comparison, measure, methods, runs } = report;
+  const isLogarithmic = hasLogarithmicAxis(comparison, axis);
   const { share, marks } = scaleOf(report, axis);
   const x = (at: number) => round(plot.left + (plot.right - plot.left) * share(at));
   const y = (value: number) => round(plot.bottom - (plot.bottom - plot.top) * value);
   const path = (points: readonly (readonly [at: number, value: number])[]) =>
     points.map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`).join("");
+  const isPlaced = ({ at }: { at: number }) => !isLogarithmic || at > 0;
   const order = methods.map(({ name }) => name);
   const styles = lineStyles(order);
+  const colour = (method: number) => styles[method]!.colour;
   const dashed = (method: number) =>
     styles[method]!.dashes === "" ? "" : ` stroke-dasharray="${styles[method]!.dashes}"`;
   const seeds = seedsDrawn(report);
@@ -120,7 +125,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
     measure === "evaluated"
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
-  const named = labels(methods, comparison.seeds.length, axis, x, y, dashed);
+  const named = labels(methods, comparison.seeds.length, axis, x, y, colour, dashed);
   const width = Math.ceil(Math.max(minWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot-${axis}"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
@@ -144,25 +149,30 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
       (plot.left + plot.right) / 2,
       plot.bottom + 50,
       "small middle",
-      axis === "steps" ? axisNames.steps : `${axisNames[axis]} (logarithmic)`,
+      isLogarithmic ? `${axisNames[axis]} (logarithmic)` : axisNames[axis],
     ),
-    `<g clip-path="url(#plot-${axis})">`,
-    ...methods.map(({ curves }, i) => `<path class="band f${i}" d="${bandPath(curves[axis], path)}"/>`),
+    `<g${runs.length > manyRuns ? ' class="crowded"' : ""} clip-path="url(#plot-${axis})">`,
+    ...methods.map(
+      ({ curves }, i) =>
+        `<path class="band f${colour(i)}" d="${bandPath(curves[axis].filter(isPlaced), path)}"/>`,
+    ),
     ...runs.map(({ method, curve }) => {
-      const placed = curve.filter((point) => axis === "steps" || point[axis] > 0);
-      const points = placed.map((point) => [point[axis], point.value] as const);
-      return `<path class="seed s${order.indexOf(method)}"${dashed(order.indexOf(method))} d="${path(points)}"/>`;
+      const i = order.indexOf(method);
+      const points = curve.flatMap((point) =>
+        isPlaced({ at: point[axis] }) ? [[point[axis], point.value] as const] : [],
+      );
+      return `<path class="seed s${colour(i)}"${dashed(i)} d="${path(points)}"/>`;
     }),
     ...methods.map(({ curves }, i) => {
-      const points = curves[axis].map(({ at, estimate }) => [at, estimate] as const);
-      return `<path class="line s${i}"${dashed(i)} d="${path(points)}"/>`;
+      const points = curves[axis].filter(isPlaced).map(({ at, estimate }) => [at, estimate] as const);
+      return `<path class="line s${colour(i)}"${dashed(i)} d="${path(points)}"/>`;
     }),
     "</g>",
     ...named.shapes,
   ];
   return svgImage(
     { kind: "curves", title: `${comparison.name}: ${success}, by ${axisNames[axis]}`, width, height },
-    css(styles, runs.length > manyRuns),
+    css(),
     shapes,
   );
 }
@@ -197,6 +207,7 @@ function labels(
   axis: Axis,
   x: (at: number) => number,
   y: (value: number) => number,
+  colour: (method: number) => number,
   dashed: (method: number) => string,
 ): { shapes: string[]; right: number } {
   const ends = methods.flatMap(({ name, curves, curveRuns }, i) => {
@@ -218,9 +229,9 @@ function labels(
   const shapes = ends.flatMap(({ name, i, end, at, value, rest }, j) => {
     const height = heights[j]!;
     return [
-      `<circle class="f${i}" cx="${end}" cy="${at}" r="4"/>`,
-      `<path class="leader s${i}" d="M${end + 6} ${at}L${labelsAt - 8} ${height}"/>`,
-      `<path class="key s${i}"${dashed(i)} d="M${labelsAt - 4} ${round(height)}h${keyWidth}"/>`,
+      `<circle class="f${colour(i)}" cx="${end}" cy="${at}" r="4"/>`,
+      `<path class="leader s${colour(i)}" d="M${end + 6} ${at}L${labelsAt - 8} ${height}"/>`,
+      `<path class="key s${colour(i)}"${dashed(i)} d="M${labelsAt - 4} ${round(height)}h${keyWidth}"/>`,
       `<text x="${labelsAt + keyWidth + 4}" y="${round(height + 4.5)}"><tspan class="name">${escaped(name)}</tspan>` +
         `<tspan dx="${valueGap}">${value}</tspan><tspan class="small">${rest}</tspan></text>`,
     ];
@@ -250,11 +261,11 @@ function scaleOf(
   { comparison, runs }: Report,
   axis: Axis,
 ): { share: (at: number) => number; marks: number[] } {
-  if (axis === "steps") {
+  if (!hasLogarithmicAxis(comparison, axis)) {
     const most = mostStepsOf(comparison);
     return { share: (at) => at / most, marks: ticks(most) };
   }
-  const [first, last] = tokenRange(runs, axis) ?? [1, 10];
+  const [first, last] = rangeOf(runs, axis) ?? [1, 10];
   // Round outwards to 1, 2 or 5 times a power of ten.
   const round = (value: number, up: boolean) => {
     const power = 10 ** Math.floor(Math.log10(value));

@@ -15,6 +15,9 @@ import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } 
 /** Nested fields of a recipe: { config: { batchSize: 8 } } changes only this field. */
 const changes = z.record(z.string(), z.unknown()).default({});
 
+/** Part of the names of directories and files. */
+const name = z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores.");
+
 export const comparisonSchema = z
   .strictObject({
     /** Also the name of the default directory. */
@@ -36,7 +39,7 @@ export const comparisonSchema = z
       .array(
         z.strictObject({
           /** The method's directory, and its name in tables and charts. */
-          name: z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores."),
+          name,
           /** A recipe's name, or its file, relative to the comparison's. */
           recipe: z.string().min(1),
           /**
@@ -46,11 +49,20 @@ export const comparisonSchema = z
           set: changes,
           /** Environment steps of this method, instead of the comparison's. */
           environmentSteps: z.int().min(1).optional(),
+          /**
+           * Methods of one group have a chart and a table of their own, and are compared with each
+           * other only. Either all methods have a group, or none.
+           */
+          group: name.optional(),
         }),
       )
       .min(1)
-      .refine((methods) => unique(methods.map(({ name }) => name)), "A method is listed twice."),
-    /** The method that the others are compared with. Default: the first one. */
+      .refine((methods) => unique(methods.map(({ name }) => name)), "A method is listed twice.")
+      .refine(
+        (methods) => new Set(methods.map(({ group }) => group === undefined)).size === 1,
+        "Some methods have a group, others have none.",
+      ),
+    /** The method that the others (of its group) are compared with. Default: the first one. */
     reference: z.string().optional(),
     /**
      * Whether runs with the same seed are pairs, because it sets more than their random draws, such
@@ -162,6 +174,20 @@ export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
     `${first!.method} and ${other.method} are trained on different environments: ` +
       `${JSON.stringify(first!.resolved.environment)} and ${JSON.stringify(other.resolved.environment)}.`,
   );
+}
+
+/**
+ * The comparison of each group: its methods with their reference. The whole comparison, if it has
+ * no groups.
+ */
+export function groupsOf(comparison: Comparison): Comparison[] {
+  const groups = [...new Set(comparison.methods.map(({ group }) => group))];
+  if (groups.length === 1) return [comparison];
+  return groups.map((group) => {
+    const methods = comparison.methods.filter((method) => method.group === group);
+    const reference = (methods.find(({ name }) => name === comparison.reference) ?? methods[0]!).name;
+    return { ...comparison, name: `${comparison.name}, ${group}`, methods, reference };
+  });
 }
 
 /** Environment steps after which runs of `method` are compared. */

@@ -3,7 +3,7 @@
 import { htmlPage, pageStyles } from "../display/html.ts";
 import { escaped } from "../display/svg.ts";
 import { renderCurves } from "./chart.ts";
-import type { Report } from "./report.ts";
+import { type Report, reportsOfGroups } from "./report.ts";
 import { axes } from "./run-figures.ts";
 import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
@@ -17,6 +17,7 @@ const css = [
 
 export function renderPage(report: Report): string {
   const { comparison } = report;
+  const groups = reportsOfGroups(report);
   const list = (lines: readonly string[]) =>
     lines.length === 0 ? [] : ["<ul>", ...lines.map((line) => `<li>${escaped(line)}</li>`), "</ul>"];
   return htmlPage({
@@ -25,10 +26,13 @@ export function renderPage(report: Report): string {
     body: [
       `<h1>${escaped(comparison.name)}</h1>`,
       `<p class="faint">${escaped(comparison.description)}</p>`,
-      ...axes.map((axis) => `<div class="wide">${renderCurves(report, axis)}</div>`),
       '<p><label><input type="checkbox" id="seeds" checked="checked"/> single runs</label></p>',
-      "<h2>Methods</h2>",
-      ...htmlTable(methodTable(report)),
+      ...groups.flatMap((group) => [
+        ...(groups.length === 1 ? [] : [`<h2>${escaped(group.comparison.name)}</h2>`]),
+        ...axes.map((axis) => `<div class="wide">${renderCurves(group, axis)}</div>`),
+        ...(groups.length === 1 ? ["<h2>Methods</h2>"] : []),
+        ...htmlTable(methodTable(group)),
+      ]),
       ...list(explanations(report)),
       "<h2>Runs</h2>",
       ...list(notes(report)),

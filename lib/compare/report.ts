@@ -6,7 +6,7 @@ import { interquartileMean, median, probabilityOfImprovement, shareOfWins } from
 import type { Interval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 import { bootstrap, type PermutationTest, permutationTest } from "../statistics/resampling.ts";
-import { type Comparison, stepsOf } from "./comparison.ts";
+import { type Comparison, groupsOf, stepsOf } from "./comparison.ts";
 import {
   type Axis,
   axes,
@@ -117,6 +117,8 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
   const reports = all.map((run) => ({ ...run, otherBuild: isBegun(run) && run.build !== build }));
   const grids = gridsOf(comparison, reports);
   const ofMethod = (name: string) => reports.filter(({ method }) => method === name);
+  const referenceOf = (name: string) =>
+    groupsOf(comparison).find(({ methods }) => methods.some((method) => method.name === name))!.reference;
   return {
     comparison,
     date: new Date().toISOString(),
@@ -128,12 +130,25 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
         comparison,
         { name, recipe },
         ofMethod(name),
-        name === comparison.reference ? undefined : ofMethod(comparison.reference),
+        name === referenceOf(name) ? undefined : ofMethod(referenceOf(name)),
         grids,
       ),
     ),
     runs: reports,
   };
+}
+
+/** The report of each group; the whole report, if the comparison has no groups. */
+export function reportsOfGroups(report: Report): Report[] {
+  return groupsOf(report.comparison).map((comparison) => {
+    const names = new Set(comparison.methods.map(({ name }) => name));
+    return {
+      ...report,
+      comparison,
+      methods: report.methods.filter(({ name }) => names.has(name)),
+      runs: report.runs.filter(({ method }) => names.has(method)),
+    };
+  });
 }
 
 /** What a report reads of a run. */
@@ -340,7 +355,7 @@ function gridsOf(comparison: Comparison, runs: readonly RunReport[]): Record<Axi
       );
       return [...new Set(places)].sort((a, b) => a - b);
     }
-    const range = tokenRange(runs, axis);
+    const range = rangeOf(runs, axis);
     if (range === undefined) return [];
     const [least, most] = range;
     const points = tokenGridPoints;
@@ -351,20 +366,24 @@ function gridsOf(comparison: Comparison, runs: readonly RunReport[]): Record<Axi
 }
 
 /**
- * The smallest and largest number of tokens at which success was measured; undefined if no tokens
- * were counted.
+ * The smallest and largest number above 0 of steps or tokens at which success was measured;
+ * undefined if there is none.
  */
-export function tokenRange(
-  runs: readonly RunReport[],
-  axis: Exclude<Axis, "steps">,
-): [number, number] | undefined {
+export function rangeOf(runs: readonly RunReport[], axis: Axis): [number, number] | undefined {
   let [least, most] = [Number.POSITIVE_INFINITY, 0];
   for (const { curve } of runs)
-    for (const { [axis]: tokens } of curve) {
-      if (tokens > 0) least = Math.min(least, tokens);
-      most = Math.max(most, tokens);
+    for (const { [axis]: at } of curve) {
+      if (at > 0) least = Math.min(least, at);
+      most = Math.max(most, at);
     }
   return most === 0 ? undefined : [least, most];
+}
+
+/** Whether methods take so different numbers of steps or tokens that an even axis hides a curve. */
+export function hasLogarithmicAxis(comparison: Comparison, axis: Axis): boolean {
+  if (axis !== "steps") return true;
+  const budgets = comparison.methods.map(({ name }) => stepsOf(comparison, name));
+  return Math.max(...budgets) > 4 * Math.min(...budgets);
 }
 
 /** Replaces NaN, which JSON does not have, with null. */

@@ -4,8 +4,15 @@ import { formatSeconds } from "../display/progress.ts";
 import { formatBytes } from "../display/reporter.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { coverage, type PermutationTest } from "../statistics/resampling.ts";
-import { stepsOf } from "./comparison.ts";
-import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
+import { groupsOf, stepsOf } from "./comparison.ts";
+import {
+  endedShort,
+  type MethodReport,
+  type Report,
+  type RunReport,
+  reportsOfGroups,
+  smoothing,
+} from "./report.ts";
 import type { Axis } from "./run-figures.ts";
 
 export interface Table {
@@ -88,14 +95,16 @@ export function runTable({ comparison, runs }: Report): Table {
   };
 }
 
-/** How to read the figures. */
+/** How to read the figures of all groups. */
 export function explanations({ comparison, measure, methods }: Report): string[] {
   const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
   const at =
     budgets.size > 1
       ? "after the method's own environment steps"
       : `at ${formatCount([...budgets][0] ?? comparison.environmentSteps)} environment steps`;
-  const { reference, paired } = comparison;
+  const { paired } = comparison;
+  const groups = groupsOf(comparison);
+  const reference = groups.length === 1 ? comparison.reference : "the group's reference";
   const tests = methods.flatMap(({ difference }) => difference?.test ?? []);
   const least = Math.min(...tests.map(({ permutations }) => 2 / permutations));
   const drawn = tests.some(({ exact }) => !exact);
@@ -109,7 +118,7 @@ export function explanations({ comparison, measure, methods }: Report): string[]
     ...(comparison.methods.length > 1
       ? [
           `− ${reference}: difference of the mean successes, with its ${100 * coverage} % interval from the same bootstrap.`,
-          `p: two-sided permutation test of that difference, ${paired ? "within pairs of a seed" : "over all assignments of the runs to both methods"}, not corrected for the number of methods` +
+          `p: two-sided permutation test of that difference, ${paired ? "within pairs of a seed" : "over all assignments of the runs to both methods"}, not corrected for the number of ${groups.length === 1 ? "methods" : "methods and groups"}` +
             `${tests.length === 0 || drawn ? "" : `; with so few runs none can be below ${formatSmall(least)}`}${drawn ? "; ± is the standard error of p, where permutations were drawn" : ""}.`,
           paired
             ? `seeds above ${reference}: the share of seeds with which the method ends above ${reference}; ties count half.`
@@ -229,12 +238,16 @@ function renderColumns({ headings, rows }: Table): string {
 
 export function renderMarkdown(report: Report): string {
   const { comparison } = report;
+  const groups = reportsOfGroups(report);
   return [
     `# ${comparison.name}`,
     "",
     ...(comparison.description === "" ? [] : [comparison.description, ""]),
-    markdownTable(methodTable(report)),
-    "",
+    ...groups.flatMap((group) => [
+      ...(groups.length === 1 ? [] : [`## ${group.comparison.name}`, ""]),
+      markdownTable(methodTable(group)),
+      "",
+    ]),
     ...explanations(report).map((line) => `- ${line}`),
     ...notes(report).map((line) => `- ${line}`),
     "",

@@ -7,9 +7,9 @@ import { defineComparison } from "nlac/compare";
 import { cost } from "./_notes.ts";
 
 const regimes = [
-  { suffix: "explained", explained: 1 },
-  { suffix: "half", explained: 0.5 },
-  { suffix: "silent", explained: 0 },
+  { group: "explained", explained: 1 },
+  { group: "half", explained: 0.5 },
+  { group: "silent", explained: 0 },
 ];
 
 /** `every`: iterations between evaluations, so that each curve has about ten points. */
@@ -35,9 +35,10 @@ export default defineComparison({
   set: {
     config: { iterations: 4000, evaluation: { episodes: 128, temperature: 1 } },
   },
-  methods: regimes.flatMap(({ suffix, explained }) =>
+  methods: regimes.flatMap(({ group, explained }) =>
     methods.map(({ method, recipe, environmentSteps, every }) => ({
-      name: `${method}-${suffix}`,
+      name: `${method}-${group}`,
+      group,
       recipe,
       environmentSteps,
       set: { environment: { options: { explained } }, config: { evaluation: { every } } },

@@ -49,6 +49,12 @@ describe("a comparison file", () => {
     ["a seed twice", { seeds: [1, 1] }, /A seed is listed twice/],
     ["no steps", { environmentSteps: 0 }, /environmentSteps/],
     ["a name that is no directory's", { methods: [{ ...method, name: "../nlac" }] }, /methods\[0\]\.name/],
+    [
+      "a group of some methods only",
+      { methods: [method, { ...method, name: "other", group: "silent" }] },
+      /Some methods have a group, others have none/,
+    ],
+    ["a group that is no file's name", { methods: [{ ...method, group: "a/b" }] }, /methods\[0\]\.group/],
     ["a reference that is not there", { reference: "sac" }, /not one of the methods\.\n.+reference/],
   ])("%s is refused", (_, change, message) => {
     const parse = () => parseComparison({ ...given, ...change }, "mine.ts");

@@ -1,10 +1,10 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { colours, lineStyles, renderCurves, spread } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
-import { makeReport, type RunReport, tokenRange } from "../../lib/compare/report.ts";
+import { makeReport, type RunReport, rangeOf } from "../../lib/compare/report.ts";
 import { findRuns } from "../../lib/compare/schedule.ts";
 import { methodTable, notes, renderMarkdown, renderText, runTable } from "../../lib/compare/table.ts";
 import { writeReport } from "../../lib/compare/write.ts";
@@ -96,6 +96,48 @@ test("pairs are compared within a seed: worlds that differ more than the methods
     const apart = improvementOf(false);
     expect(apart.estimate).toBeCloseTo(14.5 / 25, 12);
     expect(apart.text).toContain("| P(> nlac) |");
+  }));
+
+test("each group has its own reference, table and chart", () =>
+  inDirectory((directory) => {
+    const groups = ["explained", "silent"];
+    const methods = groups.flatMap((group) => [
+      { name: `grpo-${group}`, recipe: "errands-grpo", group, environmentSteps: 5000 },
+      { name: `nlac-${group}`, recipe: "errands", group },
+    ]);
+    const comparison = comparisonOf({ methods, reference: "nlac-silent" });
+    const write = writer(directory);
+    write("grpo-explained", [0.1, 0.2, 0.3]);
+    write("nlac-explained", [0.9, 0.8, 0.7]);
+    write("grpo-silent", [0.5, 0.6, 0.7]);
+    write("nlac-silent", [0.2, 0.1, 0]);
+    const report = reportOn(comparison, directory);
+    // The comparison's reference in its group, the first method in the other.
+    const differences = report.methods.map(({ name, difference }) => [name, difference?.means.estimate]);
+    expect(differences).toEqual([
+      ["grpo-explained", undefined],
+      ["nlac-explained", expect.closeTo(0.6, 12)],
+      ["grpo-silent", expect.closeTo(0.5, 12)],
+      ["nlac-silent", undefined],
+    ]);
+    const [page, markdown] = [renderPage(report), renderMarkdown(report)];
+    expect(faultOf(page)).toBeUndefined();
+    for (const group of groups) {
+      expect(page).toContain(`<h2>made-up, ${group}</h2>`);
+      expect(markdown).toContain(`## made-up, ${group}\n`);
+    }
+    expect(markdown.match(/\| − (grpo-explained|nlac-silent) \| p \|/g)).toHaveLength(2);
+    expect(markdown).toContain("− the group's reference: difference of the mean successes");
+    writeReport(report, directory);
+    const charts = readdirSync(directory).filter((name) => name.endsWith(".svg"));
+    expect(charts.sort()).toEqual(["curves-explained.svg", "curves-silent.svg"]);
+    const chart = readFileSync(join(directory, "curves-silent.svg"), "utf8");
+    expect(faultOf(chart)).toBeUndefined();
+    expect(chart).toContain(">grpo-silent<");
+    expect(chart).not.toContain("explained");
+    // 1,000 and 5,000 steps: on an even axis the shorter curve would be hard to read.
+    expect(chart).toContain(">environment steps (logarithmic)<");
+    expect(chart).not.toMatch(/NaN|undefined|Infinity/);
   }));
 
 test("runs of different builds are reported and not pooled", () =>
@@ -463,6 +505,6 @@ test("the range of tokens is found over any number of measurements", () => {
   const points = (count: number) =>
     Array.from({ length: count }, (_, i) => ({ steps: i, generatedTokens: i, gradientTokens: 0, value: 0 }));
   const runs = [{ curve: points(200_000) }, { curve: points(10) }] as RunReport[];
-  expect(tokenRange(runs, "generatedTokens")).toEqual([1, 199_999]);
-  expect(tokenRange(runs, "gradientTokens")).toBeUndefined();
+  expect(rangeOf(runs, "generatedTokens")).toEqual([1, 199_999]);
+  expect(rangeOf(runs, "gradientTokens")).toBeUndefined();
 });

@@ -8,8 +8,10 @@ import { axes } from "./run-figures.ts";
 import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
 const css = [
-  // The page has its own heading and margin: hide the drawing's title and crop its margin (1/30).
-  "svg.curves { display: block; width: calc(100% * 30 / 29); min-width: 44rem; height: auto; margin: -1.5rem 0 -1rem; transform: translateX(calc(-100% / 30)) }",
+  // The page has its own heading and margin: hide the drawing's title and crop most of its margin.
+  "svg.curves { display: block; width: calc(100% * 32 / 31); min-width: 44rem; height: auto; margin: -1.5rem 0 -1rem calc(-100% / 31) }",
+  // Only sideways: the cropped margin below the drawing is no reason to scroll.
+  ".wide:has(> svg.curves) { overflow-y: hidden }",
   ".curves .title { display: none }",
   "ul { padding-left: 1.2rem; font-size: 0.875rem }",
   "body:has(#seeds:not(:checked)) .seed { display: none }",

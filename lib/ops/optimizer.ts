@@ -50,7 +50,8 @@ let emaCalls = 0;
  * target ← τ·online + (1 - τ)·target, in place. With τ = 0.005 the change is below half a bfloat16
  * ulp: such targets are rounded stochastically, so that they move on average.
  *
- * One pass over the memory of all tensors; float32 and bfloat16 may be mixed.
+ * One pass over the memory of all tensors; float32 and bfloat16 may be mixed. A tensor may be its own
+ * online tensor or shadow. Otherwise no tensor that changes may be given twice (ERR_VALUE).
  *
  * @param target, online lists of tensors of equal shapes, on one device: float32, bfloat16 or
  *   float64
@@ -79,7 +80,8 @@ export function ema(
  * One AdamW step (Loshchilov and Hutter, 2019), in place and fused: one pass reads the gradients
  * for their global norm, one updates masters, moments, parameters and `ema`, and zeroes the
  * gradients. Gradients whose norm exceeds `maxGradNorm` are scaled down to it. If a gradient is not
- * finite, the step is skipped and only the gradients are zeroed.
+ * finite, the step is skipped and only the gradients are zeroed. No tensor may be given twice
+ * (ERR_VALUE), except masters as parameters and targets as shadow.
  *
  * @returns the norm before clipping, and whether the step was skipped
  * @throws NlacError ERR_SHAPE, also for tensors of another type, ERR_VALUE, ERR_DEVICE,

@@ -140,6 +140,15 @@ describe("adamw", () => {
     expect(code({ ema: { target: [], targetRate: 0.5 } })).toBe("ERR_SHAPE");
     expect(code({ ema: { target: rounded(tensors(1)), targetRate: 0.5 } })).toBe("ERR_SHAPE");
     expect(code({ ema: { target: tensors(1), targetRate: 0.5, shadow: [] } })).toBe("ERR_SHAPE");
+    const same = tensors(5);
+    for (const [name, other] of [
+      ["parameters", "gradients"],
+      ["m", "v"],
+      ["masters", "m"],
+    ])
+      expect(code({ [name!]: same, [other!]: same })).toBe("ERR_VALUE");
+    expect(code({ parameters: same, ema: { target: same, targetRate: 0.5 } })).toBe("ERR_VALUE");
+    expect(arrays(same)).toEqual(arrays(tensors(5)));
     const gone = tensors(1);
     gone[0]!.dispose();
     expect(code({ gradients: gone })).toBe("ERR_DISPOSED");
@@ -180,6 +189,34 @@ describe("ema", () => {
     expect(codeOf(() => ops.ema([a], [a], Number.NaN))).toBe("ERR_VALUE");
     expect(codeOf(() => ops.ema([a], [{} as never], 0.5))).toBe("ERR_VALUE");
     expect(codeOf(() => ops.ema([], [], 0.5))).toBe("no error");
+    const whole = Tensor.from(Int32Array.of(1), [1]);
+    for (const online of [[whole], [Tensor.from(BigInt64Array.of(1n), [1])]]) {
+      expect(codeOf(() => ops.ema([a], online, 0.5))).toBe("ERR_VALUE");
+      expect(codeOf(() => ops.ema(online, [a], 0.5))).toBe("ERR_VALUE");
+      expect(codeOf(() => ops.ema([a], [a], 0.5, { shadow: online }))).toBe("ERR_VALUE");
+    }
+    expect(array(a)).toEqual([1]);
+  });
+
+  it("leaves a tensor that is its own online tensor as it is, and refuses any other tensor twice", () => {
+    const [a, b, c] = [1, 2, 3].map((x) => f32(new Float32Array(20_000).fill(x), [20_000])) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
+    const code = (target: Tensor[], online: Tensor[], shadow?: Tensor[]) =>
+      codeOf(() => ops.ema(target, online, 0.5, { shadow }));
+    expect(code([a], [a], [a])).toBe("no error");
+    expect(code([a, a], [b, b])).toBe("ERR_VALUE");
+    expect(code([a, b], [b, c])).toBe("ERR_VALUE");
+    expect(code([a, b], [b, a])).toBe("ERR_VALUE");
+    expect(code([a], [b], [b])).toBe("ERR_VALUE");
+    expect(code([a, b], [c, c], [b, a])).toBe("ERR_VALUE");
+    for (const [i, tensor] of [a, b, c].entries()) expect(new Set(array(tensor))).toEqual(new Set([i + 1]));
+    expect(code([a, b], [c, c], [a, b])).toBe("no error");
+    expect([a, b, c].map((tensor) => array(tensor)[19_999])).toEqual([2, 2.5, 3]);
+    const empty = f32(new Float32Array(0), [0]);
+    expect(code([empty, empty], [empty, empty])).toBe("no error");
   });
 });
 

@@ -81,6 +81,48 @@ void check_leading(const char* what, const Tensors& tensors) {
   }
 }
 
+char* bytes_at(const at::Tensor& tensor, int64_t offset) {
+  return static_cast<char*>(tensor.data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
+}
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); }
+
+// The memory of a call's tensors. Blocks of several tensors are computed at once, in any order, so what
+// one of them writes must not be another's.
+class Memory {
+ public:
+  void reads(const char* what, size_t i, const at::Tensor& tensor) { add(what, i, tensor, false); }
+  void writes(const char* what, size_t i, const at::Tensor& tensor) { add(what, i, tensor, true); }
+
+  void check() {
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    const Range *read = nullptr, *written = nullptr;  // those that reach furthest so far
+    for (const Range& range : ranges_) {
+      const auto meets = [&](const Range* other) { return other != nullptr && other->end > range.begin; };
+      const Range* const other = meets(written) ? written : range.written && meets(read) ? read : nullptr;
+      NLAC_REQUIRE(other == nullptr, "ERR_VALUE", range.what, " ", range.i, " and ", other->what, " ",
+                   other->i, " are in the same memory");
+      const Range*& furthest = range.written ? written : read;
+      if (furthest == nullptr || range.end > furthest->end) furthest = &range;
+    }
+  }
+
+ private:
+  struct Range {
+    const char *begin, *end, *what;
+    size_t i;
+    bool written;
+  };
+
+  void add(const char* what, size_t i, const at::Tensor& tensor, bool written) {
+    if (tensor.numel() > 0)
+      ranges_.push_back({bytes_at(tensor, 0), bytes_at(tensor, tensor.numel()), what, i, written});
+  }
+
+  std::vector<Range> ranges_;
+};
+
 void check_target_rate(double target_rate) {
   NLAC_REQUIRE(target_rate >= 0 && target_rate <= 1, "ERR_VALUE",
                "the target rate must be between 0 and 1, not ", target_rate);
@@ -116,7 +158,16 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
     NLAC_REQUIRE(is_f32(moments.m[i]) && is_f32(moments.v[i]), "ERR_SHAPE", "moments ", i,
                  " must be float32");
   }
-  if (update == nullptr) return;
+  Memory memory;
+  for (size_t i = 0; i < count; ++i) {
+    memory.writes("master", i, masters[i]);
+    memory.writes("gradient", i, gradients[i]);
+    if (!same_memory(compute[i], masters[i])) memory.writes("compute copy", i, compute[i]);
+    if (moments.m.empty()) continue;
+    memory.writes("first moment", i, moments.m[i]);
+    memory.writes("second moment", i, moments.v[i]);
+  }
+  if (update == nullptr) return memory.check();
   check_target_rate(update->target_rate);
   NLAC_REQUIRE(update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
                "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ",
@@ -124,20 +175,17 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
   for (size_t i = 0; i < count; ++i) {
     check_pair("target", i, update->target[i], masters[i]);
     NLAC_REQUIRE(is_f32(update->target[i]), "ERR_SHAPE", "target ", i, " must be float32");
+    memory.writes("target", i, update->target[i]);
     if (update->shadow.empty()) continue;
     check_pair("shadow", i, update->shadow[i], masters[i]);
     NLAC_REQUIRE(is_f32(update->shadow[i]) || is_bf16(update->shadow[i]), "ERR_SHAPE", "shadow ", i,
                  " must be float32 or bfloat16");
+    if (!same_memory(update->shadow[i], update->target[i])) memory.writes("shadow", i, update->shadow[i]);
   }
+  memory.check();
 }
 
 // --- AdamW ---------------------------------------------------------------------------------------
-
-char* bytes_at(const at::Tensor& tensor, int64_t offset) {
-  return static_cast<char*>(tensor.data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
-}
-
-bool same_memory(const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); }
 
 // Views of a tensor's elements, at most `length` each, so that copies of them in float64 stay small.
 std::vector<at::Tensor> pieces_of(const at::Tensor& tensor, int64_t length) {
@@ -183,12 +231,15 @@ float clip_factor(double norm, double max_grad_norm) {
   return max_grad_norm > 0 ? static_cast<float>(std::min(1.0, max_grad_norm / (norm + 1e-6))) : 1.0f;
 }
 
-void step_on_cpu(const Step& step) {
+// Calls `begin` once all memory is there, before anything changes.
+void step_on_cpu(const Step& step, const std::function<void()>& begin) {
   const auto& kernels = optim_kernels::kernels();
+  const Blocks blocks(step.masters);
+  begin();
   const auto floats = [](const at::Tensor& tensor, int64_t offset) {
     return tensor.data_ptr<float>() + offset;
   };
-  Blocks(step.masters).each(step.masters, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
+  blocks.each(step.masters, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
     auto own = step.factors;
     own.decay = step.decay_of(i);
     const at::Tensor &master = step.masters[i], &compute = step.compute[i];
@@ -262,7 +313,8 @@ void check_cuda(cudaError_t error) {
 
 // Norm, clip factor and update follow each other on the stream; the host waits once, for the norm,
 // which it returns. Gradients are zeroed, and nothing else is changed where the norm is not finite.
-double step_on_gpu(const Step& step) {
+// Calls `begin` as step_on_cpu does.
+double step_on_gpu(const Step& step, const std::function<void()>& begin) {
   const size_t count = step.masters.size();
   const auto floats = [](const at::Tensor& tensor) { return tensor.data_ptr<float>(); };
   std::vector<cuda::AdamWTensor> tensors(count);
@@ -281,6 +333,7 @@ double step_on_gpu(const Step& step) {
   const c10::cuda::CUDAGuard guard(step.masters[0].device());
   const at::Tensor workspace =
       at::empty({cuda::adamw_workspace(tensors.data(), size)}, step.masters[0].options().dtype(at::kDouble));
+  begin();
   check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
                               step.update == nullptr ? 0.0f : static_cast<float>(step.update->target_rate),
                               workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
@@ -311,7 +364,9 @@ void average_on_gpu(const Averages& lists, float target_rate, const Rounding& ro
 #else
 
 bool on_gpu(const at::Tensor&) { return false; }
-double step_on_gpu(const Step&) { fail("ERR_DEVICE", "this build has no CUDA kernels"); }
+double step_on_gpu(const Step&, const std::function<void()>&) {
+  fail("ERR_DEVICE", "this build has no CUDA kernels");
+}
 void average_on_gpu(const Averages&, float, const Rounding&) {
   fail("ERR_DEVICE", "this build has no CUDA kernels");
 }
@@ -360,8 +415,7 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
                                  [](const at::Tensor& c) { return is_f32(c) || is_bf16(c); });
   const bool gpu = plain && !masters.empty() && on_gpu(masters[0]);
   if (gpu && !sum_over_ranks) {
-    begin();
-    result.grad_norm = step_on_gpu(step);
+    result.grad_norm = step_on_gpu(step, begin);
     result.skipped = !std::isfinite(result.grad_norm);
     if (result.skipped) moments = before;
     return result;
@@ -374,15 +428,17 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
     for (const at::Tensor& g : gradients) g.zero_();
     return result;
   }
-  begin();
   if (gpu) {
     // The kernels would clip by the norm of this rank's part.
-    for (const at::Tensor& g : gradients) g.mul_(step.factors.clip);
     step.max_grad_norm = 0;
-    step_on_gpu(step);
+    step_on_gpu(step, [&] {
+      begin();
+      for (const at::Tensor& g : gradients) g.mul_(step.factors.clip);
+    });
   } else if (plain && (masters.empty() || masters[0].is_cpu())) {
-    step_on_cpu(step);
+    step_on_cpu(step, begin);
   } else {
+    begin();
     step_with_operators(step);
   }
   return result;
@@ -395,18 +451,27 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
                "ERR_SHAPE", target.size(), " targets, ", online.size(), " online tensors and ", shadow.size(),
                " shadows");
   check_leading("target", target);
+  if (target.empty()) return;
+  const bool cpu = target[0].is_cpu(), kernels = cpu || on_gpu(target[0]);
+  Memory memory;
   for (size_t i = 0; i < target.size(); ++i) {
     check_pair("online tensor", i, online[i], target[i]);
-    if (!shadow.empty() && shadow[i].defined()) check_pair("shadow", i, shadow[i], target[i]);
-    for (const at::Tensor& tensor : {target[i], online[i]}) {
-      NLAC_REQUIRE(is_f32(tensor) || is_bf16(tensor) || is_f64(tensor), "ERR_VALUE", "tensor ", i, " is ",
-                   tensor.scalar_type(), ": a moving average takes float32, bfloat16 and float64");
+    const at::Tensor low = shadow.empty() ? at::Tensor() : shadow[i];
+    if (low.defined()) check_pair("shadow", i, low, target[i]);
+    for (const at::Tensor& tensor : {target[i], online[i], low}) {
+      NLAC_REQUIRE(!tensor.defined() || is_f32(tensor) || is_bf16(tensor) || is_f64(tensor), "ERR_VALUE",
+                   "tensor ", i, " is ", tensor.scalar_type(),
+                   ": a moving average takes float32, bfloat16 and float64");
     }
+    NLAC_REQUIRE(kernels || !is_bf16(target[i]), "ERR_DEVICE", "a bfloat16 target is not rounded on ",
+                 target[i].device());
+    memory.writes("target", i, target[i]);
+    if (!same_memory(online[i], target[i])) memory.reads("online tensor", i, online[i]);
+    if (low.defined() && !same_memory(low, target[i])) memory.writes("shadow", i, low);
   }
-  if (target.empty()) return;
+  memory.check();
 
   at::NoGradGuard no_grad;
-  const bool cpu = target[0].is_cpu(), kernels = cpu || on_gpu(target[0]);
   Averages lists;
   std::vector<size_t> left;  // tensors whose shadow is copied at the end
   uint64_t counter = 0;
@@ -424,8 +489,6 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
       lists.first_counter.push_back(counter);
       counter += static_cast<uint64_t>(target[i].numel() + 7) / 8;
     } else {
-      NLAC_REQUIRE(!is_bf16(target[i]), "ERR_DEVICE", "a bfloat16 target is not rounded on ",
-                   target[i].device());
       target[i].lerp_(online[i].to(target[i].scalar_type()), target_rate);
     }
   }

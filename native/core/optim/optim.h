@@ -45,7 +45,8 @@ using SumOverRanks = std::function<double(double)>;
 // One step on `masters` (f32) with `gradients` (f32). Then compute[i] ← masters[i], rounded to its
 // type (skipped if the two are the same tensor), then `update`, if given and the step was not
 // skipped. Gradients are zeroed afterwards, also if the step is skipped. Lists have equal length.
-// Throws ERR_SHAPE, ERR_DEVICE, ERR_VALUE. If it throws and `moments.steps` is unchanged, nothing
+// Throws ERR_SHAPE, ERR_DEVICE, ERR_VALUE (two tensors in the same memory, except for a compute copy
+// and its master, and a shadow and its target). If it throws and `moments.steps` is unchanged, nothing
 // was changed; otherwise some parameters may have moved.
 //
 // Memory traffic per parameter: 36 bytes. The norm must be known first and reads the gradient (4).
@@ -59,8 +60,9 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
 
 // target ← target_rate·online + (1 - target_rate)·target, in place. Each of target[i], online[i] is
 // f32, bf16 or f64. `shadow` (may be empty, or hold undefined tensors) receives target rounded to
-// its own type. A bf16 target is rounded stochastically from (seed, step). Throws ERR_SHAPE,
-// ERR_DEVICE, ERR_VALUE (target_rate outside [0, 1], another type).
+// its own type, one of these. A bf16 target is rounded stochastically from (seed, step). Throws
+// ERR_SHAPE, ERR_DEVICE, ERR_VALUE (target_rate outside [0, 1], another type, or a target or shadow
+// in the memory of another tensor; target[i] may be online[i] or shadow[i]).
 //
 // One pass over memory, except for f64. An f32 target with a bf16 online tensor moves 10 bytes per
 // parameter; a bf16 shadow adds 2.

@@ -1,5 +1,6 @@
 // Steps of AdamW.
 #include "test/core/digest.h"
+#include "test/core/failing_new.h"
 #include "test/core/optim/examples.h"
 
 using namespace optim_test;
@@ -127,6 +128,55 @@ TEST_CASE("a step counts once parameters may have changed, even if it fails") {
   CHECK_THROWS(training.step(some_options()));
   CHECK_FALSE(at::equal(training.masters[0], before.masters[0]));
   CHECK(training.moments.steps == before.moments.steps + 1);
+}
+
+TEST_CASE("a step for which there is no memory changes nothing, and can be repeated") {
+  Training training(random_parameters()), expected = training.copy();
+  expected.step(some_options());
+  const Training before = training.copy();
+  int64_t failures = 0;
+  for (bool failed = true; failed; ++failures) {
+    failed = false;
+    const test::FailingNew failing(failures);
+    try {
+      training.step(some_options());
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    if (!failed) break;
+    CHECK(training.moments.steps == before.moments.steps);
+    CHECK(same_bits(training.all(), before.all()));
+  }
+  CHECK(failures > 3);
+  CHECK(training.moments.steps == before.moments.steps + 1);
+  CHECK(same_bits(training.all(), expected.all()));
+}
+
+TEST_CASE("a step refuses tensors in the same memory") {
+  const Training start(random_parameters());
+  const auto refused = [&](const auto& change) {
+    Training training = start.copy();
+    change(training);
+    const Training before = training.copy();
+    const std::string code = code_of([&] { training.step(some_options()); });
+    CHECK(same_bits(training.all(), before.all()));
+    return code == "ERR_VALUE";
+  };
+  CHECK(refused([](Training& t) { t.gradients[0] = t.masters[0]; }));
+  CHECK(refused([](Training& t) { t.moments.m[1] = t.moments.v[1]; }));
+  CHECK(refused([](Training& t) { t.update.target[2] = t.masters[2]; }));
+  CHECK(refused([](Training& t) { t.update.shadow[3] = t.compute[3]; }));
+  // A master twice, and a part of one.
+  for (const int64_t elements : {20000, 7}) {
+    CHECK(refused([&](Training& t) {
+      t = Training({at::randn({40001}), at::randn({elements})});
+      t.masters[1] = t.masters[0].narrow(0, 40001 - elements, elements);
+    }));
+  }
+  Training same = start.copy();
+  same.compute = same.masters;
+  same.update.shadow = same.update.target;
+  CHECK_FALSE(same.step(some_options()).skipped);
 }
 
 TEST_CASE("gradients above the maximum norm are scaled down to it") {

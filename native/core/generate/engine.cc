@@ -62,7 +62,9 @@ std::exception_ptr named(size_t index, const std::exception& error) {
   const auto* coded = dynamic_cast<const Error*>(&error);
   std::ostringstream message;
   message << "generate request " << index << ": the grammar cannot be used: " << error.what();
-  return std::make_exception_ptr(Error(coded ? coded->code() : "ERR_INTERNAL", message.str()));
+  const bool full = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  const char* const code = coded ? coded->code() : full ? "ERR_OUT_OF_MEMORY" : "ERR_INTERNAL";
+  return std::make_exception_ptr(Error(code, message.str()));
 }
 
 }  // namespace
@@ -84,18 +86,23 @@ std::shared_ptr<GenerateCall> Engine::submit(std::vector<GenerateRequest> reques
   call->requests = std::move(requests);
   call->hooks = std::move(hooks);
   call->results.resize(call->requests.size());
-  for (size_t i = 0; i < call->requests.size(); ++i) {
-    const GenerateRequest& request = call->requests[i];
-    const int64_t room = config.max_positions - static_cast<int64_t>(request.tokens.size());
-    const int64_t limit = std::min(request.max_new_tokens, room);
-    if (limit == 0) continue;
-    auto sequence = std::make_unique<Sequence>();
-    sequence->call = call;
-    sequence->index = i;
-    sequence->limit = limit;
-    sequence->tokens = request.tokens;
-    waiting_.push_back(std::move(sequence));
-    ++call->unfinished;
+  try {
+    for (size_t i = 0; i < call->requests.size(); ++i) {
+      const GenerateRequest& request = call->requests[i];
+      const int64_t room = config.max_positions - static_cast<int64_t>(request.tokens.size());
+      const int64_t limit = std::min(request.max_new_tokens, room);
+      if (limit == 0) continue;
+      auto sequence = std::make_unique<Sequence>();
+      sequence->call = call;
+      sequence->index = i;
+      sequence->limit = limit;
+      sequence->tokens = request.tokens;
+      waiting_.push_back(std::move(sequence));
+      ++call->unfinished;
+    }
+  } catch (...) {  // no memory: the caller releases what the hooks point to
+    while (!waiting_.empty() && waiting_.back()->call == call) waiting_.pop_back();
+    throw;
   }
   return call;
 }

@@ -62,8 +62,8 @@ class Engine {
 
   // Enqueues a call's requests. Throws ERR_VALUE for a bad request (empty prompt, id outside the
   // vocabulary, prompt longer than the context, a sampling parameter out of range) and names its
-  // index; no request is enqueued then. A grammar may fail later, when it is compiled; the call
-  // fails then.
+  // index. If it throws, also std::bad_alloc, no request is enqueued. A grammar may fail later, when
+  // it is compiled; the call fails then.
   std::shared_ptr<GenerateCall> submit(std::vector<GenerateRequest> requests, GenerateHooks hooks);
   // Ends cancelled calls and advances every other text by a step. Returns false when none is left.
   // The weights must not change until then.

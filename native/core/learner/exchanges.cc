@@ -173,14 +173,6 @@ std::vector<GenerateResult> Learner::generate_together(const std::vector<Generat
     release_gathered();
     ranks.together([&] { weights(which); });  // allocates θ̄, or throws
     Engine& engine = which == WeightSet::online ? *online_engine_ : *target_engine_;
-    std::shared_ptr<GenerateCall> call;
-    std::exception_ptr refused;  // this rank then takes part for the others
-    try {
-      call = engine.submit(requests, hooks);
-    } catch (...) {
-      refused = std::current_exception();
-    }
-
     // A layer's matrices are packed when they are used, and change with the next layer in their buffer.
     std::vector<std::vector<at::Tensor>> layers(s.layout.layers());
     const std::vector<at::Tensor> list = weights(which).list();
@@ -197,6 +189,14 @@ std::vector<GenerateResult> Learner::generate_together(const std::vector<Generat
     s.rounds = {};
     s.rounds.scoring.weights = which;
     s.rounds.steps = round_of({s.layout.layers(), /*gathers=*/true, false, false});
+    // Last, because the hooks' targets may end with this function: nothing below leaves a call behind.
+    std::shared_ptr<GenerateCall> call;
+    std::exception_ptr refused;  // this rank then takes part for the others
+    try {
+      call = engine.submit(requests, hooks);
+    } catch (...) {
+      refused = std::current_exception();
+    }
     try {
       for (;;) {
         const int64_t own = engine.prepare() ? computes : engine.busy() ? waits : done;

@@ -1,4 +1,5 @@
 // Several calls at once, in little memory, and under constraints.
+#include "test/core/failing_new.h"
 #include "test/core/generate/engine_examples.h"
 
 using namespace engine_test;
@@ -200,6 +201,31 @@ TEST_CASE("memory that runs out for a cancelled text that waits fails the calls 
     check_same(engine.generate(model.weights, calls[0]->requests, {})[0], model.plain(calls[0]->requests[0]));
   }
   c10::SetCPUAllocator(memory.under, 2);
+}
+
+TEST_CASE("host memory that runs out while a call is enqueued leaves none of its requests") {
+  Model model;
+  Engine engine = model.engine();
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 70; ++i) requests.push_back(request_of(random_ids(20, i), 2, 1, i));
+  const auto earlier = engine.submit({requests[0]}, {});
+  std::shared_ptr<GenerateCall> call;
+  int64_t attempts = 0, tokens = 0;
+  for (; !call; ++attempts) {
+    std::vector<GenerateRequest> given = requests;
+    GenerateHooks hooks;
+    hooks.on_token = [&tokens](int64_t, int64_t) { ++tokens; };
+    const test::FailingNew failing(attempts);
+    try {
+      call = engine.submit(std::move(given), std::move(hooks));
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  CHECK(attempts > 140);  // two allocations a request
+  drain(engine, model.weights);
+  check_call(model, *earlier);
+  check_call(model, *call);
+  CHECK(tokens == 140);  // of the last attempt alone
 }
 
 TEST_CASE("requests that outgrow the memory are preempted and prefilled again") {

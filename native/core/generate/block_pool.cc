@@ -12,6 +12,8 @@ BlockPool::Block BlockPool::allocate(bool beyond_budget) {
   Block block;
   if (free_.empty()) {
     block = static_cast<Block>(entries_.size());
+    // Room for all blocks, so that dropping one cannot fail.
+    if (free_.capacity() <= entries_.size()) free_.reserve(2 * entries_.size() + 16);
     entries_.emplace_back();
   } else {
     block = free_.back();

@@ -49,7 +49,7 @@ class BlockPool {
   // existed before.
   Block name(Block block, Block parent, Tokens::const_iterator first, Tokens::const_iterator last);
 
-  // Drops all names, so that nothing is found any more. Referenced blocks stay.
+  // Drops all names, so that nothing is found any more. Referenced blocks stay. Allocates nothing.
   void forget();
 
   int64_t budget() const { return budget_; }

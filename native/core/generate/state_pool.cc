@@ -5,6 +5,8 @@
 namespace nlac {
 
 StatePool::Slot StatePool::take(bool beyond_budget) {
+  // Room for all slots and a new one, so that freeing a slot cannot fail.
+  if (free_.capacity() <= static_cast<size_t>(size_)) free_.reserve(2 * static_cast<size_t>(size_) + 16);
   while (used() >= budget_ && !snapshots_.empty()) {
     free_.push_back(snapshots_.front().slot);
     snapshots_.pop_front();

@@ -40,7 +40,7 @@ class StatePool {
   // snapshot is there already.
   Slot keep(const Tokens& tokens, int64_t count);
 
-  // Drops all snapshots.
+  // Drops all snapshots. Allocates nothing.
   void forget();
 
   int64_t budget() const { return budget_; }

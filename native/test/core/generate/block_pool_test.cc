@@ -9,6 +9,9 @@
 #include <set>
 #include <vector>
 
+#include "core/generate/state_pool.h"
+#include "test/core/failing_new.h"
+
 using nlac::BlockPool;
 using Tokens = BlockPool::Tokens;
 
@@ -172,4 +175,26 @@ TEST_CASE("a named block that was never filled is not kept, and a name is given 
   for (const auto block : {pending, pending, other}) pool.release(block);
   CHECK(pool.used() == 0);
   CHECK(pool.find(tokens, 4).blocks.empty());
+}
+
+TEST_CASE("pools drop what they keep without allocating") {
+  BlockPool pool(kSize, 100);
+  nlac::StatePool states(100);
+  for (int64_t i = 0; i < 60; ++i) {
+    const Tokens tokens{i, 1, 2, 3};
+    const auto block = pool.allocate();
+    pool.name(block, BlockPool::none, tokens.begin(), tokens.end());
+    pool.set_filled(block, kSize);
+    pool.release(block);
+    states.keep(tokens, kSize);
+  }
+  CHECK(pool.used() == 60);
+  CHECK(states.used() == 60);
+  {
+    const nlac::test::FailingNew failing(0);
+    pool.forget();
+    states.forget();
+  }
+  CHECK(pool.used() == 0);
+  CHECK(states.used() == 0);
 }

@@ -208,6 +208,7 @@ struct GrammarCompiler::Vocabulary {
   }
 
   void prepare() {
+    samples.clear();  // of an attempt without memory
     for (size_t stride = kFewer * kFewer * kFewer; stride > 1; stride /= kFewer) {
       std::vector<std::string> some;
       for (size_t id = 0; id < bytes.size(); id += stride) some.push_back(bytes[id]);
@@ -245,8 +246,14 @@ PendingGrammar GrammarCompiler::compile(const std::string& grammar) {
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   std::promise<std::shared_ptr<const Grammar>> promise;
   kept_.push_front({grammar, promise.get_future().share()});
-  by_grammar_[grammar] = kept_.begin();
-  waiting_.emplace_back(grammar, std::move(promise));
+  try {
+    by_grammar_[grammar] = kept_.begin();
+    waiting_.emplace_back(grammar, std::move(promise));
+  } catch (...) {  // no memory: a grammar that is not queued would never be ready
+    by_grammar_.erase(grammar);
+    kept_.pop_front();
+    throw;
+  }
   changed_.notify_all();
   return asked_for(kept_.front());
 }
@@ -277,16 +284,26 @@ void GrammarCompiler::run() {
     lock.unlock();
     std::shared_ptr<const Grammar> grammar;
     std::exception_ptr refusal;
+    bool full = false;
     try {
       grammar = vocabulary_->compile(text);
     } catch (const Error&) {
       refusal = std::current_exception();
+    } catch (const std::bad_alloc&) {
+      refusal = std::current_exception();
+      full = true;
     } catch (const std::exception& error) {
       refusal = std::make_exception_ptr(Error("ERR_VALUE", error.what()));
     }
     lock.lock();
-    by_grammar_.at(text)->bytes = text.size() + (grammar ? grammar->compiled.MemorySizeBytes() : 0);
-    drop_oldest();
+    if (full) {  // not a property of the grammar: the next request compiles it again
+      const auto kept = by_grammar_.find(text);
+      kept_.erase(kept->second);
+      by_grammar_.erase(kept);
+    } else {
+      by_grammar_.at(text)->bytes = text.size() + (grammar ? grammar->compiled.MemorySizeBytes() : 0);
+      drop_oldest();
+    }
     if (refusal) {
       promise.set_exception(refusal);
     } else {

@@ -29,7 +29,8 @@ namespace nlac {
 
 // A grammar compiled for a vocabulary. Immutable: matchers on any threads may share it.
 class Grammar;
-// A grammar that is ready or being compiled. get() throws ERR_VALUE if it was refused.
+// A grammar that is ready or being compiled. get() throws ERR_VALUE if it was refused, std::bad_alloc
+// if there was no memory.
 class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>> {
  public:
   PendingGrammar() = default;

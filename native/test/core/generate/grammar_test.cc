@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "test/core/failing_new.h"
 
 using nlac::Error;
 using nlac::GrammarCompiler;
@@ -396,4 +397,43 @@ TEST_CASE("hostile grammars are compiled or rejected") {
       CHECK(std::string(error.code()) == "ERR_VALUE");
     }
   }
+}
+
+TEST_CASE("a grammar that could not be queued for lack of memory is compiled when it is asked for again") {
+  GrammarCompiler compiler({"a", "b"});
+  int64_t failures = 0;
+  for (bool failed = true; failed; ++failures) {
+    const std::string grammar =
+        R"({"literal": ")" + std::string(40 + static_cast<size_t>(failures), 'a') + "\"}";
+    failed = false;
+    {
+      const nlac::test::FailingNew failing(failures);
+      try {
+        compiler.compile(grammar);
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    }
+    CHECK(compiler.compile(grammar).get() != nullptr);
+  }
+  CHECK(failures > 5);
+}
+
+TEST_CASE("a grammar for which there was no memory is compiled again for the next request") {
+  GrammarCompiler compiler({"a", "b"});
+  int failures = 0;
+  for (const int64_t allocations : {0, 1, 10, 100, 1000}) {
+    CAPTURE(allocations);
+    const std::string grammar = R"({"regex": "a{)" + std::to_string(allocations + 1) + R"(}b*"})";
+    {
+      const nlac::test::FailingNewElsewhere failing(allocations);
+      try {
+        compiler.compile(grammar).get();
+      } catch (const std::bad_alloc&) {
+        ++failures;
+      }
+    }
+    CHECK(compiler.compile(grammar).get() != nullptr);
+  }
+  CHECK(failures > 1);
 }

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -80,18 +81,25 @@ c10::intrusive_ptr<c10d::Backend> gloo(const c10::intrusive_ptr<c10d::Store>& st
   return c10::make_intrusive<Gloo>(store, place.rank, place.ranks, options);
 }
 
-c10::intrusive_ptr<c10d::Backend> nccl([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
-                                       [[maybe_unused]] const RankPlace& place) {
 #ifdef NLAC_NCCL
+void require_connectable(at::Device) {}
+
+c10::intrusive_ptr<c10d::Backend> nccl(const c10::intrusive_ptr<c10d::Store>& store, const RankPlace& place) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = place.timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, place.rank, place.ranks, options);
-#else
-  fail("ERR_CONFIG",
-       "this addon was built without NCCL, which ranks on GPUs need: install NCCL's headers beside torch "
-       "(nvidia-nccl-cu13) and rebuild it");
-#endif
 }
+#else
+void require_connectable(at::Device device) {
+  NLAC_REQUIRE(device.is_cpu(), "ERR_CONFIG",
+               "this addon was built without NCCL, which ranks on GPUs need: install NCCL's headers beside "
+               "torch (nvidia-nccl-cu13) and rebuild it");
+}
+
+c10::intrusive_ptr<c10d::Backend> nccl(const c10::intrusive_ptr<c10d::Store>&, const RankPlace&) {
+  fail("ERR_INTERNAL", "this addon was built without NCCL");
+}
+#endif
 
 }  // namespace
 
@@ -101,6 +109,7 @@ struct RankGroup::Backend {
   c10::intrusive_ptr<c10d::Backend> group;
   // What sum() and max() send, [1]. Allocated once, so that neither fails while the others wait.
   at::Tensor real, integer;
+  bool tried = false;  // to connect
 
   void connect(const RankPlace& place, at::Device device) {
     as_peer("the ranks did not connect",
@@ -166,12 +175,18 @@ std::string RankGroup::get(const std::string& key) {
 }
 
 void RankGroup::connect(at::Device device) {
-  if (backend_->group) return;
-  backend_->connect(place_, device);
+  if (host_) return;
+  require_connectable(device);
+  // The store holds the addresses of the first attempt, which a second one would read.
+  NLAC_REQUIRE(!std::exchange(backend_->tried, true), "ERR_PEER",
+               "the ranks did not connect at their first attempt: join them again, under another prefix");
+  Backend connected = *backend_;
+  connected.connect(place_, device);
   auto host = std::make_unique<Backend>();
   host->store = c10::make_intrusive<c10d::PrefixStore>("host", backend_->store);
   host->connect(place_, at::kCPU);
   host_.reset(new RankGroup(place_, std::move(host)));
+  *backend_ = std::move(connected);
 }
 
 RankGroup& RankGroup::host() {

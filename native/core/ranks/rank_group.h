@@ -51,8 +51,8 @@ class RankGroup {
   void set(const std::string& key, const std::string& value);
   std::string get(const std::string& key);  // waits until it is set
 
-  // Connects all ranks for tensors on `device`. Collectives need it. Calls after the first do
-  // nothing.
+  // Connects all ranks for tensors on `device`. Collectives need it. Does nothing if the ranks are
+  // connected. Throws ERR_PEER if an earlier call failed.
   void connect(at::Device device);
   // The same ranks for tensors on the CPU, over other connections (Gloo). Collectives of the two
   // groups do not wait for each other.

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "test/core/fixtures.h"
+#include "test/core/learner/on_ranks.h"
 #include "test/core/ranks/run_ranks.h"
 
 using namespace nlac;
@@ -118,6 +119,26 @@ TEST_CASE("the host group works beside the other, in any order") {
     CHECK(code == (rank == 1 ? "ERR_IO" : "ERR_PEER"));
     CHECK(group->sum(1) == 3);
   });
+}
+
+TEST_CASE("ranks that have connected in part are not connected, and do not connect again") {
+  using learner_test::FailingAllocator;
+  static FailingAllocator failing;
+  c10::SetCPUAllocator(&failing, 1);
+  for (const int64_t allocations : {0, 2}) {  // the last one is the host group's
+    CAPTURE(allocations);
+    CHECK(code_of([&] {
+            run_ranks(1, [&](const Group& group) {
+              FailingAllocator::left = allocations;
+              CHECK_THROWS(group->connect(at::kCPU));
+              FailingAllocator::left = -1;
+              CHECK(code_of([&] { group->sum(1); }) == "ERR_INTERNAL");
+              CHECK(code_of([&] { group->host(); }) == "ERR_INTERNAL");
+              group->connect(at::kCPU);
+            });
+          }) == "ERR_PEER");
+  }
+  c10::SetCPUAllocator(failing.under, 1);
 }
 
 TEST_CASE("a rank that has ended is noticed at once, a late one after the timeout") {

@@ -64,7 +64,11 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& name,
       }
       return result;
     } catch (...) {
-      if (moments.steps == before) throw;  // nothing has changed
+      if (moments.steps == before) {  // no parameter has changed
+        if (options_.ranks)
+          discard_gradients();  // already the ranks' sum: a repeated step would add it up again
+        throw;
+      }
       // Some parameters may have changed, so caches and gradients are invalid.
       moved_ = true;
       changed(WeightSet::online);

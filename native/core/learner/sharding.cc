@@ -257,24 +257,32 @@ void Learner::make_sharded_gradients() {
 std::vector<at::Tensor> Learner::summed_gradients() {
   make_gradients();
   if (!options_.ranks) return gradients_->list();
-  if (!shards_) {
-    for (const at::Tensor& gradient : gradients_->list()) options_.ranks->all_reduce(gradient);
-    return gradients_->list();
+  Units own, sums;
+  if (shards_) {
+    const Shards& s = *shards_;
+    sums.resize(s.layout.units());
+    options_.ranks->together([&] {
+      for (size_t u = 0; u < s.layout.units(); ++u) {
+        own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, s.gradients[u]));
+        if (!s.exchanged(u)) sums[u] = at::empty_like(own[u]);
+      }
+    });
   }
-  Shards& s = *shards_;
-  Units own, sums(s.layout.units());
-  options_.ranks->together([&] {
-    for (size_t u = 0; u < s.layout.units(); ++u) {
-      own.push_back(s.exchanged(u) ? s.sums[u] : s.layout.own_of(u, s.gradients[u]));
-      if (!s.exchanged(u)) sums[u] = at::empty_like(own[u]);
+  try {
+    if (!shards_) {
+      for (const at::Tensor& gradient : gradients_->list()) options_.ranks->all_reduce(gradient);
+      return gradients_->list();
     }
-  });
-  for (size_t u = 0; u < s.layout.units(); ++u) {
-    if (s.exchanged(u)) continue;
-    options_.ranks->reduce_scatter(sums[u], s.gradients[u]);
-    own[u].copy_(sums[u]);
+    for (size_t u = 0; u < own.size(); ++u) {
+      if (shards_->exchanged(u)) continue;
+      options_.ranks->reduce_scatter(sums[u], shards_->gradients[u]);
+      own[u].copy_(sums[u]);
+    }
+    return shards_->layout.pieces(own);
+  } catch (...) {
+    discard_gradients();  // some are sums already, which a repeated step would sum again
+    throw;
   }
-  return s.layout.pieces(own);
 }
 
 void Learner::clear_gradients() {

@@ -3,6 +3,7 @@
 #include <future>
 #include <mutex>
 
+#include "test/core/failing_new.h"
 #include "test/core/learner/on_ranks.h"
 
 using namespace learner_test;
@@ -387,6 +388,35 @@ TEST_CASE("a step that all ranks reject changes nothing, and can be repeated") {
     CHECK(norm_of_ranks == doctest::Approx(norm).epsilon(1e-5));
     CHECK(relative_difference(masters, lone->masters().list()) < 1e-6);
   }
+}
+
+TEST_CASE("a step that fails once ranks have summed gradients does not leave their sums behind") {
+  const auto lone = make(Kind::plain, at::kFloat);
+  lone->token_nll(some_texts(), true);
+  const double norm = lone->step(quick_step(), "").grad_norm;
+  // Both ranks fail at the same allocation, counted from the last one of a step.
+  constexpr int64_t plenty = int64_t{1} << 40;
+  int64_t used = 0, failures = 0;
+  for (int64_t back = 0; back <= 240; back += 12) {
+    CAPTURE(back);
+    std::vector<double> norms(2);
+    run_ranks(2, [&](const Group& group) {
+      const auto learner = make(Kind::plain, at::kFloat, group, 0);
+      learner->token_nll(share(some_texts(), group.get()), true);
+      group->max(0);
+      std::string code;
+      {
+        const test::FailingNew failing(back == 0 ? plenty : used - back);
+        code = code_of([&] { learner->step(quick_step(), ""); });
+        if (back == 0 && group->rank() == 0) used = plenty - test::allocations_left;
+      }
+      norms[static_cast<size_t>(group->rank())] = learner->step(quick_step(), "").grad_norm;
+      if (group->rank() == 0 && code == "ERR_OUT_OF_MEMORY") ++failures;
+    });
+    CHECK(norms[0] == norms[1]);
+    if (norms[0] != 0) CHECK(norms[0] == doctest::Approx(norm).epsilon(1e-5));
+  }
+  CHECK(failures == 20);
 }
 
 TEST_CASE("a rank that runs out of memory in a loss call does not hold up the others") {

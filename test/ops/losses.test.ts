@@ -126,6 +126,9 @@ describe("linearTokenNll", () => {
     expect(code({ workspaceBytes: -1 })).toBe("ERR_VALUE");
     expect(code({ gradHead: f32(head, [h, v]) })).toBe("ERR_SHAPE");
     expect(code({ gradHead: Tensor.from(head, [v, h], { dtype: "bfloat16" }) })).toBe("ERR_VALUE");
+    const same = f32(head, [v, h]);
+    expect(code({ head: same, gradHead: same })).toBe("ERR_VALUE");
+    expect(array(same)).toEqual(Array.from(head));
     expect(() => ops.linearTokenNll({ ...good, labelSmoothing: 0.1 } as never)).toThrow(
       /linearTokenNll has no "labelSmoothing"/,
     );

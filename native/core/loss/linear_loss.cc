@@ -107,6 +107,9 @@ void check_options(const Problem& problem) {
   NLAC_REQUIRE(gradient.device() == problem.hidden.device(), "ERR_DEVICE",
                "the gradient of the matrix is on ", gradient.device(), ", hidden states on ",
                problem.hidden.device());
+  for (const at::Tensor& input : {problem.hidden, problem.head, problem.teacher_hidden, problem.teacher_head})
+    NLAC_REQUIRE(!input.defined() || !gradient.is_alias_of(input), "ERR_VALUE",
+                 "the gradient of the matrix is in the memory of an input");
 }
 
 // Checks the per-row inputs and returns the number of rows of nonzero weight. Other inputs of rows

@@ -122,7 +122,8 @@ const std::vector<std::string>& qualified_names() {
 }
 
 void check_adapter(const AdapterOptions& options) {
-  NLAC_REQUIRE(options.rank >= 1, "ERR_VALUE", "an adapter's rank must be at least 1, got ", options.rank);
+  NLAC_REQUIRE(options.rank >= 1 && options.rank <= int64_t{1} << 20, "ERR_VALUE",
+               "an adapter's rank must be from 1 to 2^20, got ", options.rank);
   NLAC_REQUIRE(std::isfinite(options.alpha) && options.alpha > 0, "ERR_VALUE",
                "an adapter's alpha must be finite and positive, got ", options.alpha);
   NLAC_REQUIRE(!options.targets.empty(), "ERR_VALUE", "an adapter needs at least one target");

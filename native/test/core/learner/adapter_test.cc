@@ -332,8 +332,10 @@ TEST_CASE("an adapter's checkpoint is rejected without its base, with another ba
   std::getline(std::ifstream(manifest), text, '\0');
   const size_t rank = text.find("\"rank\": 3");
   REQUIRE(rank != std::string::npos);
-  std::ofstream(manifest, std::ios::trunc) << std::string(text).replace(rank, 9, "\"rank\": 0");
-  CHECK(resume(base.path()) == "ERR_CHECKPOINT");
+  for (const char* wrong : {"\"rank\": 0", "\"rank\": 9223372036854775807"}) {
+    std::ofstream(manifest, std::ios::trunc) << std::string(text).replace(rank, 9, wrong);
+    CHECK(resume(base.path()) == "ERR_CHECKPOINT");
+  }
   std::ofstream(manifest, std::ios::trunc) << text;
   REQUIRE(resume(base.path()) == "none");
   fs::resize_file(directory / "adapter_model.safetensors", 100);

@@ -82,7 +82,7 @@ constexpr Function functions[] = {
              }),
     function("ggufMetadata",
              [](Napi::Env env, Napi::Value path) {
-               const GgufFile file = open_gguf(to_string(path, "path"));
+               const GgufFile file = open_gguf(to_path(path, "path"));
                Napi::Object object = Napi::Object::New(env);
                for (const auto& [key, value] : file.metadata) object.Set(key, from_metadata(env, value));
                return object;

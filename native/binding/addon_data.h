@@ -24,6 +24,7 @@ inline constexpr int kProperty = -1;
 
 struct AddonData {
   Napi::FunctionReference learner, ranks, sampler, tensor;  // the classes of handles
+  const void* given = nullptr;                              // to the handle that is being made
   std::unordered_set<std::shared_ptr<Worker>> workers;      // those whose thread has not ended
   // By interface of lib/native/addon.ts: the members' names and numbers of arguments.
   std::map<std::string, std::vector<std::pair<std::string, int>>> signatures;

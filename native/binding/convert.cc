@@ -52,6 +52,13 @@ std::string to_string(Napi::Value value, const std::string& where) {
   return value.As<Napi::String>().Utf8Value();
 }
 
+std::string to_path(Napi::Value value, const std::string& where) {
+  std::string path = to_string(value, where);
+  // The system would take the part before it for the path.
+  NLAC_REQUIRE(path.find('\0') == std::string::npos, "ERR_VALUE", where, " must not hold a null character");
+  return path;
+}
+
 uint64_t to_seed(Napi::Value value, const std::string& where) {
   NLAC_REQUIRE(value.IsBigInt(), "ERR_VALUE", where, " must be a bigint");
   bool lossless = false;

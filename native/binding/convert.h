@@ -37,7 +37,8 @@ double to_number(Napi::Value value, const std::string& where);
 int64_t to_integer(Napi::Value value, const std::string& where);  // a safe integer
 bool to_boolean(Napi::Value value, const std::string& where);
 std::string to_string(Napi::Value value, const std::string& where);
-uint64_t to_seed(Napi::Value value, const std::string& where);  // a bigint of 64 unsigned bits
+std::string to_path(Napi::Value value, const std::string& where);  // a string without a null character
+uint64_t to_seed(Napi::Value value, const std::string& where);     // a bigint of 64 unsigned bits
 Napi::Array to_array(Napi::Value value, const std::string& where);
 Napi::Int32Array to_int32_array(Napi::Value value, const std::string& where);
 Napi::Float32Array to_float32_array(Napi::Value value, const std::string& where);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -89,6 +90,24 @@ void tag_handle(const Napi::CallbackInfo& info) {
 template <typename Handle>
 bool is_handle(Napi::Value value) {
   return value.IsObject() && value.As<Napi::Object>().CheckTypeTag(&Handle::tag);
+}
+
+// Makes a handle of class `made_by` from `given`, which its constructor gets by given_to_handle().
+template <typename Given>
+Napi::Object make_handle(const Napi::FunctionReference& made_by, Given* given) {
+  const Napi::Env env = made_by.Env();
+  AddonData::of(env).given = given;
+  return made_by.New({Napi::External<Given>::New(env, given)});
+}
+// JavaScript can call the constructor too, and has externals of other types, e.g. those of sockets.
+template <typename Given>
+Given* given_to_handle(const Napi::CallbackInfo& info, const char* makers) {
+  const void* const expected = std::exchange(AddonData::of(info.Env()).given, nullptr);
+  Given* const given =
+      info.Length() == 1 && info[0].IsExternal() ? info[0].As<Napi::External<Given>>().Data() : nullptr;
+  if (given == nullptr || given != expected)
+    throw Napi::TypeError::New(info.Env(), std::string("A handle of this class is made by ") + makers + ".");
+  return given;
 }
 
 // Reads a property of a handle. Node checks what `this` is for methods, but not for properties.

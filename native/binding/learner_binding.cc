@@ -117,11 +117,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   static std::span<const Member<LearnerHandle>> members();
 
   explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
-    if (info.Length() != 1 || !info[0].IsExternal())
-      throw Napi::TypeError::New(info.Env(),
-                                 "A NativeLearner is made by loadLearner, createLearner or resumeLearner.");
+    const auto* made = given_to_handle<Made>(info, "loadLearner, createLearner or resumeLearner");
     tag_handle<LearnerHandle>(info);
-    const auto* made = info[0].As<Napi::External<Made>>().Data();
     worker_ = made->worker;
     core_ = made->core;
     account(info.Env(), core_->bytes);
@@ -165,7 +162,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
         },
         [worker, core](Napi::Env env, const Nothing&) {
           Made made{worker, core};
-          return AddonData::of(env).learner.New({Napi::External<Made>::New(env, &made)});
+          return make_handle(AddonData::of(env).learner, &made);
         },
         [worker](bool succeeded) {
           if (!succeeded) worker->close_silently({});
@@ -319,6 +316,8 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
          token_bytes = token_bytes_,
          grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
           const at::NoGradGuard no_grad;
+          // Once the call has begun, nothing may fail: it would run on without what its hooks point to.
+          core->generations.reserve(core->generations.size() + 1);
           auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
           core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
         },
@@ -334,7 +333,7 @@ Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Va
 Napi::Value LearnerHandle::save(Napi::Value given) {
   return worker_->submit_joining<Nothing>(
       Env(),
-      [directory = to_string(given, "directory"),
+      [directory = to_path(given, "directory"),
        core = core_](const std::shared_ptr<Worker::Promised<Nothing>>& promised) {
         core->savings.push_back({core->learner->begin_save(directory), promised});
       },
@@ -348,13 +347,15 @@ void LearnerHandle::set_token_bytes(Napi::Value given, Napi::Value controls) {
     const auto array = value.As<Napi::Uint8Array>();
     return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
   });
-  token_bytes_ = std::make_shared<const std::vector<std::string>>(bytes);
+  auto token_bytes = std::make_shared<const std::vector<std::string>>(bytes);
   for (const int64_t id : to_ids(controls, "controls")) {
     NLAC_REQUIRE(id >= 0 && id < static_cast<int64_t>(bytes.size()), "ERR_VALUE", "control id ", id,
                  " has no bytes");
     bytes[static_cast<size_t>(id)].clear();
   }
-  grammars_ = std::make_shared<GrammarCompiler>(std::move(bytes));
+  auto grammars = std::make_shared<GrammarCompiler>(std::move(bytes));
+  token_bytes_ = std::move(token_bytes);
+  grammars_ = std::move(grammars);
 }
 
 Napi::Value one_list(Napi::Env env, const std::vector<float>& values) { return from_floats(env, values); }
@@ -505,20 +506,20 @@ std::span<const Member<LearnerHandle>> LearnerHandle::members() {
       method("save", [](Self& self, Value directory) { return self.save(directory); }),
       method("exportHuggingFace",
              [](Self& self, Value directory) {
-               return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
+               return self.submit([directory = to_path(directory, "directory")](Learner& learner) {
                  learner.export_huggingface(directory);
                });
              }),
       method("exportRewardModel",
              [](Self& self, Value directory, Value pad_token_id) {
-               return self.submit([directory = to_string(directory, "directory"),
+               return self.submit([directory = to_path(directory, "directory"),
                                    pad = to_integer(pad_token_id, "padTokenId")](Learner& learner) {
                  learner.export_reward_model(directory, pad);
                });
              }),
       method("exportAdapter",
              [](Self& self, Value directory, Value base) {
-               return self.submit([directory = to_string(directory, "directory"),
+               return self.submit([directory = to_path(directory, "directory"),
                                    base = to_string(base, "base")](Learner& learner) {
                  learner.export_adapter(directory, base);
                });
@@ -536,7 +537,7 @@ constexpr Function functions[] = {
     function("loadLearner",
              [](Napi::Env env, Napi::Value path, Napi::Value options) {
                return LearnerHandle::start(env,
-                                           [path = to_string(path, "path"), options = to_options(options)] {
+                                           [path = to_path(path, "path"), options = to_options(options)] {
                                              return Learner::load(path, options);
                                            });
              }),
@@ -551,9 +552,8 @@ constexpr Function functions[] = {
     function("resumeLearner",
              [](Napi::Env env, Napi::Value directory, Napi::Value options, Napi::Value base) {
                return LearnerHandle::start(
-                   env,
-                   [directory = to_string(directory, "directory"), options = to_options(options),
-                    base = to_string(base, "base")] { return Learner::resume(directory, options, base); });
+                   env, [directory = to_path(directory, "directory"), options = to_options(options),
+                         base = to_path(base, "base")] { return Learner::resume(directory, options, base); });
              }),
 };
 

@@ -3,6 +3,8 @@
 // worker.
 
 #include <chrono>
+#include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,10 +27,8 @@ class RanksHandle : public Napi::ObjectWrap<RanksHandle> {
   static std::span<const Member<RanksHandle>> members();
 
   explicit RanksHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<RanksHandle>(info) {
-    if (info.Length() != 1 || !info[0].IsExternal())
-      throw Napi::TypeError::New(info.Env(), "A NativeRanks is made by joinRanks.");
+    const auto* made = given_to_handle<Made>(info, "joinRanks");
     tag_handle<RanksHandle>(info);
-    const auto* made = info[0].As<Napi::External<Made>>().Data();
     worker_ = made->worker;
     group_ = made->group;
   }
@@ -46,9 +46,7 @@ class RanksHandle : public Napi::ObjectWrap<RanksHandle> {
           made->group = std::make_shared<RankGroup>(place);
           return Nothing{};
         },
-        [made](Napi::Env env, const Nothing&) {
-          return AddonData::of(env).ranks.New({Napi::External<Made>::New(env, made.get())});
-        },
+        [made](Napi::Env env, const Nothing&) { return make_handle(AddonData::of(env).ranks, made.get()); },
         [worker = made->worker](bool succeeded) {
           if (!succeeded) worker->close_silently({});
         });
@@ -107,15 +105,21 @@ constexpr Function functions[] = {
              [](Napi::Env env, Napi::Value value) {
                const Fields fields(value, "place");
                RankPlace place;
-               place.rank = static_cast<int>(fields.integer("rank"));
-               place.ranks = static_cast<int>(fields.integer("ranks"));
+               const int64_t rank = fields.integer("rank"), ranks = fields.integer("ranks");
+               NLAC_REQUIRE(std::abs(rank) <= INT32_MAX && std::abs(ranks) <= INT32_MAX, "ERR_VALUE",
+                            "place.rank is ", rank, " of ", ranks);
+               place.rank = static_cast<int>(rank);
+               place.ranks = static_cast<int>(ranks);
                place.address = fields.string("address");
                const int64_t port = fields.integer("port");
                NLAC_REQUIRE(port >= 0 && port < 65536, "ERR_VALUE", "place.port is ", port);
                place.port = static_cast<uint16_t>(port);
                place.serves = fields.boolean("serves");
                place.prefix = fields.string("prefix");
-               place.timeout = std::chrono::milliseconds(fields.integer("timeoutMs"));
+               const int64_t timeout = fields.integer("timeoutMs");  // in nanoseconds it must fit, too
+               NLAC_REQUIRE(timeout >= 0 && timeout <= INT32_MAX, "ERR_VALUE", "place.timeoutMs is ",
+                            timeout);
+               place.timeout = std::chrono::milliseconds(timeout);
                return RanksHandle::join(env, place);
              }),
 };

@@ -29,9 +29,14 @@ Span<T> to_span(Napi::Value value, napi_typedarray_type expected, const char* na
   napi_typedarray_type type;
   size_t length = 0;
   void* data = nullptr;
+  napi_value buffer = nullptr;
   const napi_status status =
-      napi_get_typedarray_info(value.Env(), value, &type, &length, &data, nullptr, nullptr);
+      napi_get_typedarray_info(value.Env(), value, &type, &length, &data, &buffer, nullptr);
   NLAC_REQUIRE(status == napi_ok && type == expected, "ERR_VALUE", name, " must be ", class_name);
+  // Another thread could change an index in shared memory between its check and its use.
+  bool own = false;
+  NLAC_REQUIRE(napi_is_arraybuffer(value.Env(), buffer, &own) == napi_ok && own, "ERR_VALUE", name,
+               " must not be in shared memory");
   return {static_cast<T*>(data), length};
 }
 
@@ -49,17 +54,16 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
   static std::span<const Member<SamplerHandle>> members();
 
   explicit SamplerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<SamplerHandle>(info) {
-    if (info.Length() != 1 || !info[0].IsExternal())
-      throw Napi::TypeError::New(info.Env(), "A NativeSampler is made by createSampler or loadSampler.");
+    auto* made = given_to_handle<std::unique_ptr<PriorityTree>>(info, "createSampler or loadSampler");
     tag_handle<SamplerHandle>(info);
-    tree_ = std::move(*info[0].As<Napi::External<std::unique_ptr<PriorityTree>>>().Data());
+    tree_ = std::move(*made);
     account(info.Env(), tree_->host_bytes());
   }
 
   void Finalize(Napi::Env env) override { account(env, -accounted_); }
 
   static Napi::Value make(Napi::Env env, std::unique_ptr<PriorityTree> tree) {
-    return AddonData::of(env).sampler.New({Napi::External<std::unique_ptr<PriorityTree>>::New(env, &tree)});
+    return make_handle(AddonData::of(env).sampler, &tree);
   }
 
   Napi::Value call(const Napi::CallbackInfo& info) { return call_member(*this, info); }
@@ -123,7 +127,7 @@ std::span<const Member<SamplerHandle>> SamplerHandle::members() {
                    "ERR_SHAPE", "the output arrays must hold ", count, " elements each");
                self.tree().sample(count, stratified, indices.data, probabilities.data, weights.data);
              }),
-      method("save", [](Self& self, Value path) { self.tree().save(to_string(path, "path")); }),
+      method("save", [](Self& self, Value path) { self.tree().save(to_path(path, "path")); }),
       method("dispose",
              [](Self& self) {
                self.tree_.reset();
@@ -155,7 +159,7 @@ constexpr Function functions[] = {
              }),
     function("loadSampler",
              [](Napi::Env env, Napi::Value path, Napi::Value device) {
-               return SamplerHandle::make(env, make_tree(device, load_tree(to_string(path, "path"))));
+               return SamplerHandle::make(env, make_tree(device, load_tree(to_path(path, "path"))));
              }),
 };
 

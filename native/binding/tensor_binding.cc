@@ -29,17 +29,16 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
   static std::span<const Member<TensorHandle>> members();
 
   explicit TensorHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<TensorHandle>(info) {
-    if (info.Length() != 1 || !info[0].IsExternal())
-      throw Napi::TypeError::New(info.Env(), "A NativeTensor is made by tensorFrom or an operation.");
+    const auto* made = given_to_handle<at::Tensor>(info, "tensorFrom or an operation");
     tag_handle<TensorHandle>(info);
-    tensor_ = *info[0].As<Napi::External<at::Tensor>>().Data();
+    tensor_ = *made;
     account(info.Env(), static_cast<int64_t>(tensor_.nbytes()));
   }
 
   void Finalize(Napi::Env env) override { account(env, -accounted_); }
 
   static Napi::Value make(Napi::Env env, at::Tensor tensor) {
-    return AddonData::of(env).tensor.New({Napi::External<at::Tensor>::New(env, &tensor)});
+    return make_handle(AddonData::of(env).tensor, &tensor);
   }
 
   static at::Tensor unwrap(Napi::Value value, const std::string& where) {
@@ -124,11 +123,12 @@ Napi::Value tensor_from(Napi::Env env, Napi::Value data, Napi::Value sizes, Napi
                         Napi::Value place) {
   const at::NoGradGuard no_grad;
   const at::ScalarType stored = element_type(data);
-  const auto array = data.As<Napi::TypedArray>();
   const auto shape = to_vector(sizes, "shape", to_integer);
   const at::ScalarType dtype = to_dtype(type, "dtype");
   const at::Device device = to_device(place, "device");
 
+  // Only now: a getter of `sizes` may have detached or resized the array's memory.
+  const auto array = data.As<Napi::TypedArray>();
   const auto length = static_cast<int64_t>(array.ElementLength());
   int64_t count = 1, strides = 1;  // torch multiplies strides also past a size of 0
   for (const int64_t size : shape) {

@@ -2,6 +2,7 @@
 
 import { NlacError } from "../../base/errors.ts";
 import { type Tool, ToolError, tool } from "../define-tool.ts";
+import { fetchFromServer } from "./mcp-fetch.ts";
 
 /** The part of a client of `@modelcontextprotocol/sdk` that the adapter uses. */
 export interface McpClient {
@@ -37,17 +38,25 @@ export interface McpTools {
 
 /** Most tools of one server; a longer list is considered endless. */
 const maxTools = 1000;
+/** Maximum length of the list of tools as JSON: each prompt contains it, and its schemas are compiled. */
+const maxListLength = 1_000_000;
+/** Maximum length of a result. */
+const maxResultLength = 1_000_000;
+/** Length of a server's messages in errors, which are recorded. */
+const maxMessageLength = 500;
 
 /**
- * Adapts a server's tools. An error in a tool's result is reported to the agent; a server that
- * disconnects or times out is a fault of the environment. Episodes share the server. If its tools
- * have state, open one per episode, in `start`.
+ * Adapts a server's tools. An error in a tool's result is reported to the agent, as is a result that
+ * is too long; a server that disconnects or times out is a fault of the environment, and is connected
+ * again by the next call. Episodes share the server. If its tools have state, open one per episode,
+ * in `start`.
  *
  * @param options.timeout timeout of a call, and of each page of the list of tools, in milliseconds;
  *   default 60,000
  * @throws NlacError ERR_CONFIG if `source` is not a client and the package
- *   @modelcontextprotocol/sdk is not installed; ERR_ENVIRONMENT for a server that cannot be
- *   reached or does not list its tools; ERR_VALUE for a tool with an unusable name or schema
+ *   @modelcontextprotocol/sdk is not installed, and for an unusable address; ERR_ENVIRONMENT for a
+ *   server that cannot be reached or does not list its tools; ERR_VALUE for a tool with an unusable
+ *   name or schema
  */
 export async function mcpTools(source: McpSource, options: { timeout?: number } = {}): Promise<McpTools> {
   const { timeout = 60_000 } = options;
@@ -60,8 +69,7 @@ export async function mcpTools(source: McpSource, options: { timeout?: number } 
         description,
         parameters: inputSchema,
         timeout,
-        handler: async (args, { signal }) =>
-          call(await connection.client(), { name, arguments: args }, signal, timeout),
+        handler: (args, { signal }) => call(connection, { name, arguments: args }, signal, timeout),
       }),
     );
     return { tools, close: () => connection.close() };
@@ -75,11 +83,18 @@ type Offered = Awaited<ReturnType<McpClient["listTools"]>>["tools"];
 
 async function toolsOf(client: McpClient, timeout: number): Promise<Offered> {
   const tools: Offered = [];
+  let length = 0;
   let cursor: string | undefined;
   do {
     const page = await listPage(client, cursor, timeout);
     tools.push(...page.tools);
     cursor = page.nextCursor;
+    length += JSON.stringify(page.tools).length;
+    if (length > maxListLength)
+      throw new NlacError(
+        "ERR_ENVIRONMENT",
+        `The MCP server's list of tools has more than ${maxListLength} characters.`,
+      );
     if (tools.length > maxTools || (cursor !== undefined && page.tools.length === 0))
       throw new NlacError(
         "ERR_ENVIRONMENT",
@@ -93,33 +108,45 @@ async function listPage(client: McpClient, cursor: string | undefined, timeout: 
   try {
     return await client.listTools(cursor === undefined ? {} : { cursor }, { timeout });
   } catch (error) {
-    throw new NlacError(
-      "ERR_ENVIRONMENT",
-      `The MCP server does not list its tools: ${(error as Error).message}`,
-      { cause: error },
-    );
+    throw new NlacError("ERR_ENVIRONMENT", `The MCP server does not list its tools: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
 }
 
 /** JSON-RPC's error code for invalid parameters. */
 const invalidParams = -32602;
 
+/** The status of a server that has forgotten the session, for example because it was restarted. */
+const unknownSession = 404;
+
 async function call(
-  client: McpClient,
+  connection: Connection,
   request: { name: string; arguments: Record<string, unknown> },
   signal: AbortSignal,
   timeout: number,
 ): Promise<string> {
+  const client = await connection.client();
   let result: { content?: unknown; structuredContent?: unknown; isError?: boolean };
   try {
     result = await client.callTool(request, undefined, { signal, timeout });
   } catch (error) {
-    if ((error as { code?: unknown }).code === invalidParams) throw new ToolError((error as Error).message);
-    throw error;
+    const { code } = error as { code?: unknown };
+    if (code === unknownSession) await connection.close();
+    if (code === invalidParams) throw new ToolError(messageOf(error));
+    throw new Error(messageOf(error), { cause: error });
   }
   const text = textOf(result);
+  if (text.length > maxResultLength)
+    throw new ToolError(`the result has ${text.length} characters; ${maxResultLength} are the most`);
   if (result.isError === true) throw new ToolError(text);
   return text;
+}
+
+/** The message of an error, part of which a server may have written. */
+function messageOf(error: unknown): string {
+  const { message } = error as Error;
+  return message.length > maxMessageLength ? `${message.slice(0, maxMessageLength)} …` : message;
 }
 
 /** The parts of a result that a model can read. */
@@ -144,11 +171,15 @@ class Connection {
 
   async client(): Promise<McpClient> {
     if ("listTools" in this.#source) return this.#source;
-    this.#opened ??= open(this.#source);
+    this.#opened ??= open(this.#source, () => forget());
+    const opened = this.#opened;
+    const forget = () => {
+      if (this.#opened === opened) this.#opened = undefined;
+    };
     try {
-      return (await this.#opened).client;
+      return (await opened).client;
     } catch (error) {
-      this.#opened = undefined;
+      forget();
       throw error;
     }
   }
@@ -160,22 +191,46 @@ class Connection {
   }
 }
 
-async function open(source: Exclude<McpSource, McpClient>) {
+/**
+ * The messages do not contain arguments, paths or queries, which may contain keys: faults are
+ * recorded.
+ *
+ * @param onClose called when the connection ends
+ */
+async function open(source: Exclude<McpSource, McpClient>, onClose: () => void) {
+  const server = "command" in source ? source.command : addressOf(source.url).origin;
   const { Client, transport } = await transportTo(source);
-  const client = new Client({ name: "nlac", version: "1" });
+  // Structured results are shown as they are. The SDK would check them against schemas of the server,
+  // whose patterns can backtrack without end.
+  const accept = (value: unknown) => ({
+    valid: true as const,
+    data: value as never,
+    errorMessage: undefined,
+  });
+  const jsonSchemaValidator = { getValidator: () => accept };
+  const client = new Client({ name: "nlac", version: "1" }, { jsonSchemaValidator });
+  client.onclose = onClose;
   try {
     await client.connect(transport);
   } catch (error) {
     await client.close().catch(() => undefined);
-    const server =
-      "command" in source ? [source.command, ...(source.args ?? [])].join(" ") : String(source.url);
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      `The MCP server ${JSON.stringify(server)} cannot be used: ${(error as Error).message}`,
+      `The MCP server ${JSON.stringify(server)} cannot be used: ${messageOf(error)}`,
       { cause: error },
     );
   }
   return { client: client as McpClient, close: () => client.close() };
+}
+
+/** Throws ERR_CONFIG, which does not contain the address, unless it is an http(s) address. */
+function addressOf(url: string | URL): URL {
+  const address = URL.canParse(String(url)) ? new URL(url) : undefined;
+  if (address !== undefined && /^https?:$/.test(address.protocol) && address.username === "") return address;
+  throw new NlacError(
+    "ERR_CONFIG",
+    "The url of an MCP server must be an http(s) address without a user name; put keys into headers.",
+  );
 }
 
 async function transportTo(source: Exclude<McpSource, McpClient>) {
@@ -189,7 +244,8 @@ async function transportTo(source: Exclude<McpSource, McpClient>) {
       "@modelcontextprotocol/sdk/client/streamableHttp.js"
     );
     const requestInit = source.headers === undefined ? {} : { headers: source.headers };
-    return { Client, transport: new StreamableHTTPClientTransport(new URL(source.url), { requestInit }) };
+    const options = { requestInit, fetch: fetchFromServer };
+    return { Client, transport: new StreamableHTTPClientTransport(addressOf(source.url), options) };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ERR_MODULE_NOT_FOUND") throw error;
     throw new NlacError(

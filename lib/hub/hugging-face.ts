@@ -146,6 +146,8 @@ const parts = new Map([
 
 /** Most files of a repository, which limits the time and memory of listing them. */
 const maxFiles = 100_000;
+/** Most replies for a list; the hub's pages have 1000 entries. */
+const maxReplies = 200;
 
 async function fetchSnapshot(folder: string, name: HubName, options: HubOptions): Promise<string> {
   const { env, report } = options;
@@ -153,7 +155,7 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
   const { listFiles, modelInfo } = await import("@huggingface/hub");
   const hub = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
   const token = accessToken(env);
-  const request = { hubUrl: hub, fetch: patientFetch(token, options.retryMs ?? 500) };
+  const request = { hubUrl: hub, fetch: patientFetch(new URL(hub).origin, token, options.retryMs ?? 500) };
 
   const entries = new Map<string, ListFileEntry>();
   let commit: string;
@@ -266,11 +268,18 @@ function accessToken(env: Env): string | undefined {
   return token.trim() || undefined;
 }
 
-/** Sends GET requests with the token. Retries a busy hub after the delay that it requests. */
-function patientFetch(token: string | undefined, retryMs: number): typeof fetch {
+/**
+ * Sends GET requests, to the hub with the token. The hub names the address of each next page of a
+ * list. Retries a busy hub after the delay that it requests.
+ */
+function patientFetch(hub: string, token: string | undefined, retryMs: number): typeof fetch {
+  let replies = 0;
   return async (input, init) => {
+    if (++replies > maxReplies)
+      throw new NlacError("ERR_DOWNLOAD", `${hub}: the list of files does not end.`);
     const headers = new Headers(init?.headers);
-    if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
+    if (token !== undefined && new URL(String(input)).origin === hub)
+      headers.set("authorization", `Bearer ${token}`);
     for (let attempt = 1; ; attempt++) {
       const last = attempt === 4;
       let asked: number | undefined;

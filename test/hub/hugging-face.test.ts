@@ -247,6 +247,17 @@ describe("a model of the hub", () => {
     await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the reply has more than \d+ bytes/);
   });
 
+  it("is refused where the list of files does not end, though it has none", async () => {
+    const { resolve, server } = await place(undefined, (request, response) => {
+      if (!request.url!.includes("/tree/")) return false;
+      const link = `<http://${request.headers.host}${request.url}>; rel="next"`;
+      response.writeHead(200, { "content-type": "application/json", link }).end("[]");
+      return true;
+    });
+    await expectFailure(resolve("them/errands"), "ERR_DOWNLOAD", /the list of files does not end/);
+    expect(server.requests).toHaveLength(200);
+  });
+
   it("is refused if the cache has an index that is a directory, no JSON, or too large", async () => {
     const { resolve } = await place();
     const path = await resolve("them/errands");
@@ -280,6 +291,20 @@ describe("a model of the hub", () => {
     await resolve("them/errands");
     expect(server.large.requests).toHaveLength(1);
     expect(server.leaked).toEqual([]);
+
+    const elsewhere = await place({ "them/errands": closed }, (request, response) => {
+      if (!request.url!.includes("/tree/")) return false;
+      const link = `<${elsewhere.server.large.url}/page>; rel="next"`;
+      response.writeHead(200, { "content-type": "application/json", link }).end("[]");
+      return true;
+    });
+    await expectFailure(
+      elsewhere.resolve("them/errands", { HF_TOKEN: "secret" }),
+      "ERR_MODEL_NOT_FOUND",
+      /./,
+    );
+    expect(elsewhere.server.large.requests).toEqual(["GET /page"]);
+    expect(elsewhere.server.leaked).toEqual([]);
   });
 
   it("names no password of a mirror in its errors", async () => {

@@ -5,6 +5,7 @@
 
 import { type FileHandle, open } from "node:fs/promises";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
+import { notRegular, readFlags } from "../files/disk.ts";
 import { beginsAsRecord, lineAt, parseLine } from "../files/records.ts";
 
 /** Bytes per read. Between reads the event loop answers requests. */
@@ -67,7 +68,7 @@ export class RecordFollower<Summary> {
       throw new NlacError("ERR_RUN", `${this.#path} has no record ${i}.`);
     let line: Buffer;
     try {
-      const file = await open(this.#path, "r");
+      const file = await openRegular(this.#path);
       try {
         line = await bytesAt(file, start, end - start);
       } finally {
@@ -82,7 +83,7 @@ export class RecordFollower<Summary> {
   async #read(): Promise<boolean> {
     let file: FileHandle;
     try {
-      file = await open(this.#path, "r");
+      file = await openRegular(this.#path);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
       return this.#begun ? this.#restart() : false;
@@ -157,6 +158,14 @@ export class RecordFollower<Summary> {
     this.#starts.push(start + line.length + 1);
     return true;
   }
+}
+
+/** Throws Node's errors, and ERR_IO if it is not a regular file. */
+async function openRegular(path: string): Promise<FileHandle> {
+  const file = await open(path, readFlags);
+  if ((await file.stat()).isFile()) return file;
+  await file.close();
+  throw notRegular(path);
 }
 
 async function bytesAt(file: FileHandle, start: number, length: number): Promise<Buffer> {

@@ -2,6 +2,7 @@
 
 import {
   closeSync,
+  constants,
   existsSync,
   fstatSync,
   fsync,
@@ -52,6 +53,23 @@ export function makeDirectory(path: string): void {
 export function readText(path: string): string {
   if (!statSync(path).isFile()) throw new Error("It is not a file.");
   return readFileSync(path, "utf8");
+}
+
+/** Flags for opening a file of others: opening a pipe would wait for a writer. */
+export const readFlags = constants.O_RDONLY | constants.O_NONBLOCK;
+
+/** Opens a regular file for reading. Throws ERR_IO, also for anything else. */
+export function openRegular(path: string): number {
+  return onDisk(path, () => {
+    const fd = openSync(path, readFlags);
+    if (fstatSync(fd).isFile()) return fd;
+    closeSync(fd);
+    throw notRegular(path);
+  });
+}
+
+export function notRegular(path: string): NlacError {
+  return new NlacError("ERR_IO", `${path} is not a regular file.`);
 }
 
 /** The JSON value in `path`. Throws `code` if it is unreadable or does not fit `schema`. */

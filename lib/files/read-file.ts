@@ -3,9 +3,9 @@
  * a size. Symbolic links are followed, because the hub's cache consists of them.
  */
 
-import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { NlacError } from "../base/errors.ts";
+import { notRegular, readFlags } from "./disk.ts";
 
 /** Most bytes and values of a file. */
 export interface FileLimit {
@@ -28,11 +28,10 @@ export const indexLimit: FileLimit = { bytes: 100_000_000, values: 500_000 };
  */
 export async function readModelFile(path: string, maxBytes: number): Promise<string | undefined> {
   try {
-    // O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below.
-    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const file = await open(path, readFlags);
     try {
       const info = await file.stat();
-      if (!info.isFile()) throw new NlacError("ERR_IO", `${path} is not a regular file.`);
+      if (!info.isFile()) throw notRegular(path);
       if (info.size > maxBytes) {
         throw new NlacError(
           "ERR_MODEL_FORMAT",

@@ -9,21 +9,12 @@
  * together. Any other damage is an error that names the line.
  */
 
-import {
-  closeSync,
-  existsSync,
-  fstatSync,
-  openSync,
-  readSync,
-  realpathSync,
-  rmSync,
-  statSync,
-} from "node:fs";
+import { closeSync, existsSync, fstatSync, readSync, realpathSync, rmSync, statSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
-import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk, openRegular } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -264,7 +255,7 @@ export function lineAt(path: string, line: number): string {
  */
 export function endsUnfinished(path: string): boolean {
   return onDisk(path, () => {
-    const fd = openSync(path, "r");
+    const fd = openRegular(path);
     try {
       const last = Buffer.alloc(1);
       const { size } = fstatSync(fd);
@@ -278,7 +269,7 @@ export function endsUnfinished(path: string): boolean {
 /** Number of complete lines, damaged ones included. Throws ERR_IO. */
 export function countLines(path: string): number {
   return onDisk(path, () => {
-    const fd = openSync(path, "r");
+    const fd = openRegular(path);
     try {
       const chunk = Buffer.alloc(2 ** 20);
       let lines = 0;
@@ -309,7 +300,7 @@ function* wholeRecords(
   chunkBytes: number,
   unsynced = false,
 ): Generator<{ record: unknown; end: number }> {
-  const fd = onDisk(path, () => openSync(path, "r"));
+  const fd = openRegular(path);
   try {
     const chunk = Buffer.alloc(chunkBytes);
     let begun: Buffer[] = []; // the part of the line in earlier chunks

@@ -1,11 +1,12 @@
 /** Checks the files of a model or a saved learner without loading its weights. */
 
-import { closeSync, existsSync, openSync, readdirSync, readSync, statSync } from "node:fs";
+import { closeSync, existsSync, readdirSync, readSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { checksumFaults, hasChecksums } from "../files/checksums.ts";
-import { onDisk, readJson } from "../files/disk.ts";
+import { onDisk, openRegular, readJson } from "../files/disk.ts";
+import { indexLimit, readModelJson, tokenizerLimit } from "../files/read-file.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
@@ -28,7 +29,8 @@ export async function* modelFaults(path: string): AsyncGenerator<string> {
     yield `${path} has no config.json.`;
   const index = join(path, "model.safetensors.index.json");
   if (existsSync(index))
-    yield* faultOf(() => {
+    yield* faultOf(async () => {
+      await readModelJson(index, indexLimit);
       const { weight_map } = readJson(index, indexSchema, "ERR_MODEL_FORMAT");
       const absent = Object.values(weight_map).find((name) => !names.includes(name));
       if (absent !== undefined)
@@ -37,7 +39,7 @@ export async function* modelFaults(path: string): AsyncGenerator<string> {
   for (const name of names) {
     const file = join(path, name);
     if (name.endsWith(".safetensors")) yield* faultOf(() => requireSafetensors(file));
-    else if (name.endsWith(".json")) yield* faultOf(() => readJson(file, z.unknown(), "ERR_MODEL_FORMAT"));
+    else if (name.endsWith(".json")) yield* faultOf(() => readModelJson(file, jsonLimit));
   }
   if (existsSync(join(path, "tokenizer.json"))) yield* faultOf(() => Tokenizer.fromDirectory(path));
 }
@@ -49,6 +51,11 @@ async function* faultOf(check: () => unknown): AsyncGenerator<string> {
     yield (error as Error).message;
   }
 }
+
+/** The larger ones of the limits with which these files are loaded. */
+const jsonLimit = { bytes: indexLimit.bytes, values: tokenizerLimit.values };
+/** Maximum bytes of a safetensors header, the format's own limit. */
+const maxHeader = 100_000_000;
 
 const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
 
@@ -63,6 +70,7 @@ function requireSafetensors(path: string): void {
   const header = Number(readStart(path, 8, 0).readBigUInt64LE());
   const wrong = (why: string) => new NlacError("ERR_MODEL_FORMAT", `${path} is damaged: ${why}.`);
   if (header > size - 8) throw wrong("its header does not fit into the file");
+  if (header > maxHeader) throw wrong(`its header has ${header} bytes; at most ${maxHeader} are read`);
   let tensors: z.infer<typeof tensorsSchema>;
   try {
     const { __metadata__: _, ...entries } = JSON.parse(readStart(path, header, 8).toString("utf8"));
@@ -87,7 +95,7 @@ function requireSafetensors(path: string): void {
 function readStart(path: string, length: number, at: number): Buffer {
   return onDisk(path, () => {
     const buffer = Buffer.alloc(length);
-    const fd = openSync(path, "r");
+    const fd = openRegular(path);
     try {
       if (readSync(fd, buffer, 0, length, at) === length) return buffer;
     } finally {

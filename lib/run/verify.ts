@@ -1,9 +1,9 @@
 /** Checks every file of a run: checksums, record by record, and schemas. */
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readEpisodeRecords } from "../episodes/records.ts";
-import { onDisk } from "../files/disk.ts";
+import { onDisk, readText } from "../files/disk.ts";
 import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
 import { readDescription } from "./description.ts";
@@ -62,7 +62,7 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   for (const name of events) yield await check(join(run, name), eventFault);
   if (existsSync(join(run, "latest")))
     yield await check(join(run, "latest"), (path) => {
-      const named = onDisk(path, () => readFileSync(path, "utf8")).trim();
+      const named = onDisk(path, () => readText(path)).trim();
       const exists = numbers.some((number) => checkpointPath(run, number).endsWith(`/${named}`));
       return exists ? undefined : `${path} names ${JSON.stringify(named)}, which is not a checkpoint.`;
     });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { beforeEach, expect, test } from "vitest";
 import { RecordFollower } from "../../lib/dash/follow.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
-import { temporaryDirectory } from "../support/files-and-servers.ts";
+import { pipe, temporaryDirectory } from "../support/files-and-servers.ts";
 
 let path = "";
 beforeEach(() => {
@@ -67,6 +67,11 @@ test.each([
   rmSync(path);
   expect(await followed.poll()).toBe(true);
   expect(followed.items).toEqual([]);
+});
+
+test("a pipe is an error, and is not waited for", async () => {
+  pipe(path);
+  await expect(follower().poll()).rejects.toMatchObject({ code: "ERR_IO" });
 });
 
 test("a damaged record is named, and those before it stay", async () => {

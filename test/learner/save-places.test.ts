@@ -1,11 +1,20 @@
 import { spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import { makeDirectory } from "../../lib/files/disk.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { modelFaults } from "../../lib/learner/verify.ts";
+import { pipe } from "../support/files-and-servers.ts";
 import { inDirectory, tinyLearner } from "../support/tiny.ts";
 
 let learner: Learner;
@@ -131,5 +140,17 @@ test("an export is found damaged, with its checksums and without", () =>
     writeFileSync(file, content);
     expect(await faults()).toBe("");
     writeFileSync(join(directory, "config.json"), "{");
-    expect(await faults()).toContain("config.json cannot be read");
+    expect(await faults()).toContain("config.json is not JSON");
+    rmSync(join(directory, "config.json"));
+    const sizes = { "config.json": 2 ** 30, "model.safetensors": 2 ** 30 };
+    for (const [name, size] of Object.entries(sizes)) {
+      writeFileSync(join(directory, name), Buffer.from([0, 0, 0, 0x10, 0, 0, 0, 0]));
+      truncateSync(join(directory, name), size); // sparse
+    }
+    const large = await faults();
+    expect(large).toContain("config.json has 1073741824 bytes; at most 100000000 are read");
+    expect(large).toContain("its header has 268435456 bytes; at most 100000000 are read");
+    rmSync(file);
+    pipe(file);
+    expect(await faults()).toContain(`${file} is not a regular file`);
   }));

@@ -25,6 +25,7 @@ import { RunDirectory } from "../../lib/run/directory.ts";
 import { countersSchema, newCounters, parseState } from "../../lib/run/training-run.ts";
 import { verifyRun } from "../../lib/run/verify.ts";
 import { errandEnvironment } from "../support/errand.ts";
+import { pipe } from "../support/files-and-servers.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -117,6 +118,20 @@ test("the files of a served run are verified too", () =>
       expect(await faultsOf(path)).toEqual([`${file}: line 1 is damaged (wrong checksum).`]);
       flip(file, 40);
     }
+  }));
+
+test("a pipe among the files of a run is damage, and is not waited for", () =>
+  inDirectory(async (directory) => {
+    const path = join(directory, "run");
+    await train(path);
+    for (const name of ["samples.jsonl", "open.jsonl", "latest"]) {
+      rmSync(join(path, name), { force: true });
+      pipe(join(path, name));
+    }
+    const faults = (await faultsOf(path)).join("\n");
+    expect(faults).toMatch(/samples\.jsonl is not a (regular )?file/);
+    expect(faults).toContain("open.jsonl is not a regular file");
+    expect(faults).toContain("It is not a file.");
   }));
 
 test("a checkpoint that a training removes while the run is verified is no damage", () =>

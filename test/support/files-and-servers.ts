@@ -1,5 +1,6 @@
 /** Trees, archives and a server for the tests of setup. */
 
+import { execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -21,6 +22,16 @@ export function temporaryDirectory(): string {
   const directory = mkdtempSync(join(tmpdir(), "nlac-test-"));
   cleanups.push(() => rmSync(directory, { recursive: true, force: true }));
   return directory;
+}
+
+/**
+ * A pipe at `path`. Its writer comes after two seconds and writes nothing: opening the pipe as a file
+ * takes as long.
+ */
+export function pipe(path: string): void {
+  execFileSync("mkfifo", [path]);
+  const writer = spawn("sh", ["-c", 'sleep 2; : > "$0"', path]);
+  cleanups.push(() => void writer.kill("SIGKILL"));
 }
 
 export function write(path: string, text: string | Uint8Array = ""): string {

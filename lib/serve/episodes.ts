@@ -5,6 +5,7 @@
  */
 
 import { randomUUID } from "node:crypto";
+import { setImmediate as nextIteration } from "node:timers/promises";
 import { inSlices } from "../base/slices.ts";
 import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
@@ -32,6 +33,9 @@ import {
   withReward,
 } from "./repeated-rewards.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
+
+/** Most idle episodes that are recorded with one write. */
+const recordedTogether = 32;
 
 export interface EpisodesOptions {
   /** Maximum number of open episodes, and of names of earlier ones. Default 10,000. */
@@ -268,9 +272,25 @@ export class Episodes {
   /**
    * Ends the episodes that were not answered or rewarded for `ms` milliseconds. An episode and its
    * sub-episodes stay while one of them is active. Rewarded ones are recorded as truncated, with
-   * their sub-episodes; the others are dropped. Throws ERR_IO.
+   * their sub-episodes, some with each write and sync, between which the event loop gets turns; the
+   * others are dropped. Throws ERR_IO.
    */
-  expire(ms: number): void {
+  async expire(ms: number): Promise<void> {
+    try {
+      for (;;) {
+        // Rewarded ones first, because their sub-episodes get the reward.
+        const rewarded = this.#idle(ms).filter(([, episode]) => this.#isKept(episode));
+        if (rewarded.length === 0) break;
+        this.#drop(rewarded.slice(0, recordedTogether));
+        await nextIteration();
+      }
+    } finally {
+      this.#drop(this.#idle(ms).filter(([, episode]) => !this.#isKept(episode)));
+    }
+  }
+
+  /** The episodes that `expire` ends. */
+  #idle(ms: number): [string, OpenEpisode][] {
     /** Whether an episode, or one that it works for, is active; each is looked at once. */
     const active = new Map<OpenEpisode, boolean>();
     const parentOf = ({ parent }: OpenEpisode) => (parent === undefined ? undefined : this.#open.get(parent));
@@ -290,10 +310,7 @@ export class Episodes {
       for (const one of path) active.set(one, isActive);
       return !isActive;
     };
-    const idle = [...this.#open].filter(([, episode]) => isIdle(episode));
-    // Rewarded ones first, because their sub-episodes get the reward.
-    const [rewarded, others] = [true, false].map((is) => idle.filter(([, one]) => one.rewarded === is));
-    this.#dropAll([...rewarded!, ...others!]);
+    return [...this.#open].filter(([, episode]) => isIdle(episode));
   }
 
   /**
@@ -311,31 +328,23 @@ export class Episodes {
    * The open episodes that worked for an episode with the reward `total`, which those get that have
    * none of their own.
    */
-  #paidWorkers(name: string, total: number): [string, OpenEpisode][] {
-    return [...this.#workersFor(name)].map(([child, helper]) => {
+  #paidWorkers(name: string, total: number, workers = this.#workers()): [string, OpenEpisode][] {
+    return [...workersFor(name, workers)].map(([child, helper]) => {
       const last = helper.turns.at(-1)!;
       const paid = helper.rewarded ? last : { ...last, reward: total };
       return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];
     });
   }
 
-  /** The open episodes that worked for an episode, or for one that did. */
-  #workersFor(name: string): Map<string, OpenEpisode> {
-    const workers = new Map<string | undefined, [string, OpenEpisode][]>();
+  /** The open episodes that work for others, by their parent. */
+  #workers(): Workers {
+    const workers: Workers = new Map();
     for (const [child, episode] of this.#open) {
       const others = workers.get(episode.parent);
       if (others === undefined) workers.set(episode.parent, [[child, episode]]);
       else others.push([child, episode]);
     }
-    const found = new Map<string, OpenEpisode>();
-    const parents = [name];
-    for (const parent of parents)
-      for (const [child, episode] of workers.get(parent) ?? []) {
-        if (child === name || found.has(child)) continue;
-        found.set(child, episode);
-        parents.push(child);
-      }
-    return found;
+    return workers;
   }
 
   /**
@@ -389,15 +398,33 @@ export class Episodes {
     }
   }
 
-  /** Ends an episode that will get no more rewards: an acknowledged one must not be lost. */
-  #drop(name: string, episode: OpenEpisode): void {
-    if (episode.rewarded && this.#options.open !== undefined) {
-      const workers = this.#paidWorkers(name, totalReward(episode.turns));
-      this.#finish([...workers, [name, episode]], { terminated: false, truncated: true });
-      return;
+  /** Whether an episode is recorded when it is dropped: an acknowledged reward must not be lost. */
+  #isKept({ rewarded }: OpenEpisode): boolean {
+    return rewarded && this.#options.open !== undefined;
+  }
+
+  /**
+   * Ends episodes that will get no more rewards. Those to be recorded are written together. Throws
+   * ERR_IO; then none of them has ended.
+   */
+  #drop(episodes: readonly [string, OpenEpisode][]): void {
+    const kept = episodes.filter(([, episode]) => this.#isKept(episode));
+    if (kept.length > 0) {
+      const workers = this.#workers();
+      const ended = new Map<string, OpenEpisode>();
+      for (const [name, episode] of kept)
+        for (const [one, paid] of [
+          ...this.#paidWorkers(name, totalReward(episode.turns), workers),
+          [name, episode] as const,
+        ])
+          if (!ended.has(one)) ended.set(one, paid);
+      this.#finish([...ended], { terminated: false, truncated: true });
     }
-    this.#end(name, episode);
-    this.forgotten++;
+    for (const [name, episode] of episodes) {
+      if (this.#open.get(name) !== episode) continue; // it was recorded
+      this.#end(name, episode);
+      this.forgotten++;
+    }
   }
 
   /**
@@ -411,7 +438,7 @@ export class Episodes {
       const isGone = this.#open.get(name) !== episode; // it was recorded with the one it worked for
       if (isGone || (fault !== undefined && episode.rewarded)) continue;
       try {
-        this.#drop(name, episode);
+        this.#drop([[name, episode]]);
       } catch (error) {
         fault ??= error;
       }
@@ -498,6 +525,22 @@ export class Episodes {
     const hasRoom = () => this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
     this.#dropAll(this.#open, (name) => hasRoom() || name === latest);
   }
+}
+
+/** By the parent's name. */
+type Workers = Map<string | undefined, [string, OpenEpisode][]>;
+
+/** The open episodes that worked for an episode, or for one that did. */
+function workersFor(name: string, workers: Workers): Map<string, OpenEpisode> {
+  const found = new Map<string, OpenEpisode>();
+  const parents = [name];
+  for (const parent of parents)
+    for (const [child, episode] of workers.get(parent) ?? []) {
+      if (child === name || found.has(child)) continue;
+      found.set(child, episode);
+      parents.push(child);
+    }
+  return found;
 }
 
 /** Status 400, because clients retry after 409. */

@@ -237,13 +237,7 @@ class Service {
         restore: (json) => Conversation.fromJSON(json, learner.tokenizer!, this.#reader.inline.template),
       });
       if (open === undefined || maxIdleMs === undefined) return episodes;
-      const expire = () => {
-        try {
-          episodes.expire(maxIdleMs);
-        } catch (error) {
-          onFault(error);
-        }
-      };
+      const expire = () => void episodes.expire(maxIdleMs).catch(onFault);
       this.#expiring = setInterval(expire, Math.min(maxIdleMs, 60_000)).unref();
       return episodes;
     } catch (error) {

@@ -9,6 +9,7 @@ import { type EpisodeRecord, readEpisodeRecords, readEpisodes } from "../../lib/
 import { RecordWriter } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { Episodes } from "../../lib/serve/episodes.ts";
+import { OpenLog } from "../../lib/serve/open-log.ts";
 import { serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
@@ -206,15 +207,15 @@ describe("an open episode", () => {
       await turn(client, [say("Go")], "parent");
       await pause();
       await reward("parent", { reward: 2, turn: 0 });
-      episodes!.expire(200);
+      await episodes!.expire(200);
       expect(recordedNow()).toEqual([]); // the parent is active
       await pause();
       await work("second child", "parent");
-      episodes!.expire(200);
+      await episodes!.expire(200);
       expect(recordedNow()).toEqual([]); // one that works for it is active
       await pause();
       await turn(client, [say("Alone")], "other");
-      episodes!.expire(200);
+      await episodes!.expire(200);
       expect(recordedNow()).toEqual([
         ["child", 2, "truncated"],
         ["second child", 2, "truncated"],
@@ -254,10 +255,48 @@ describe("an open episode", () => {
         }
         return calls;
       };
-      expect(callsOf("get", () => episodes.expire(1_000_000))).toBeLessThan(10 * count);
+      expect(callsOf("get", () => void episodes.expire(1_000_000))).toBeLessThan(10 * count);
       const reward = () => episodes.reward("0", 1, { terminated: true, truncated: false });
       expect(callsOf(Symbol.iterator, reward)).toBeLessThan(20);
       expect(episodes.recorded).toBe(count);
+      episodes.close();
+    }));
+
+  it("is recorded with others when they are idle, with turns of the event loop between the writes", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const open = new OpenLog(join(directory, "open.jsonl"));
+      const record = join(directory, "episodes.jsonl");
+      const episodes = new Episodes(record, 1_000_000, { open });
+      const conversation = model.conversation([{ role: "user", content: "Task" }]);
+      const [generation] = await model.generate([{ tokens: conversation.prompt() }]);
+      const add = (name: string) =>
+        episodes.add(episodes.place(name, ["x"]), {
+          ...{ messages: [{ role: "user", content: "Task" }], asked: "x", key: `key ${name}`, calls: false },
+          ...{ state: conversation.length, generation: generation! },
+          conversation: conversation.fork().appendGeneration(generation!),
+        });
+      const ending = { terminated: false, truncated: false };
+      for (let i = 0; i < 100; i++) {
+        add(`${i}`);
+        episodes.reward(`${i}`, i, ending);
+      }
+      add("not rewarded");
+      const write = vi.spyOn(RecordWriter.prototype, "appendDurably");
+      const expired = episodes.expire(0);
+      expect(episodes.recorded).toBe(32);
+      // One of the others becomes active in the meantime.
+      const leave = episodes.enter(episodes.place("99", ["x"]));
+      await expired;
+      expect(write).toHaveBeenCalledTimes(4);
+      write.mockRestore();
+      expect([episodes.recorded, episodes.forgotten]).toEqual([99, 1]);
+      leave();
+      await episodes.expire(0);
+      const recorded = [...readEpisodeRecords(record)];
+      expect(recorded.map(({ task, reward }) => [task, reward])).toEqual(
+        Array.from({ length: 100 }, (_, i) => [`${i}`, i]),
+      );
       episodes.close();
     }));
 

@@ -50,7 +50,8 @@ export class RequestQueue {
    */
   readonly #answering = new Map<Promise<unknown>, AbortController>();
   #draining = false;
-  /** Requests that run or wait. */
+  /** Requests that run or wait, and the completions that they ask for. */
+  #requests = 0;
   #texts = 0;
   /** Alternatives to tokens that these, and answers that are being sent, may have. */
   #logProbs = 0;
@@ -103,7 +104,7 @@ export class RequestQueue {
     const { learner, maxWaiting = 256 } = this.#options;
     if (learner.admit === undefined)
       return { generate: (...call) => learner.generate(...call), leave: () => {} };
-    if (this.#texts + this.#entering >= maxWaiting) throw this.#full(c);
+    if (this.#requests + this.#entering >= maxWaiting) throw this.#full(c);
     this.#entering++;
     try {
       const admission = await learner.admit(this.#versionIn(model));
@@ -146,8 +147,12 @@ export class RequestQueue {
         "n",
       );
     const logProbs = checkSizes(requests);
-    if (this.#texts + requests.length > maxWaiting) throw this.#full(c);
+    // A large request must not lock out the small ones: one completion is refused only if as many
+    // requests run or wait.
+    const held = requests.length === 1 ? this.#requests : this.#texts;
+    if (held + requests.length > maxWaiting) throw this.#full(c);
     if (logProbs > 0 && this.#logProbs + logProbs > maxLogProbsHeld) throw this.#full(c);
+    this.#requests++;
     this.#texts += requests.length;
     const stop = new AbortController();
     const client = c.req.raw.signal;
@@ -177,6 +182,7 @@ export class RequestQueue {
       client.removeEventListener("abort", leave);
       admission.leave();
       this.#answering.delete(generation);
+      this.#requests--;
       this.#texts -= requests.length;
     });
     this.#answering.set(generation, stop);

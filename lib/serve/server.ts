@@ -6,7 +6,8 @@
  *   POST /v1/episodes/{id}/reward              with a recording
  *
  * Requests are generated together. A request that would bring the completions,
- * running and waiting, above `maxWaiting` gets status 429.
+ * running and waiting, above `maxWaiting` gets status 429; one for a single
+ * completion only if as many requests run or wait.
  */
 
 import { createServer, type Server as HttpServer } from "node:http";
@@ -52,7 +53,8 @@ export interface ServeOptions {
   weights?: WeightSet;
   /**
    * Maximum number of completions in progress or waiting; a request that would exceed it gets
-   * status 429. Default 256.
+   * status 429. Requests for one completion are refused only if as many requests are in progress or
+   * waiting, so that one for many does not lock them out. Default 256.
    */
   maxWaiting?: number;
   /** A file to which rewarded episodes are appended. */

@@ -55,7 +55,8 @@ describe("a server", () => {
     const { client, model, server } = await start(() => "Hi", { maxWaiting: 2 });
     const gate = closedGate(model);
     const waiting = client.chat.completions.create({ ...hello, n: 2 });
-    await expect.poll(() => gate.waiting).toBe(1);
+    const another = client.chat.completions.create(hello);
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(2);
     for (const stream of [true, false]) {
       const refused = await fetch(`${server.url}/v1/chat/completions`, {
         method: "POST",
@@ -67,7 +68,22 @@ describe("a server", () => {
     }
     gate.open();
     expect((await waiting).choices).toHaveLength(2);
+    await another;
     expect((await client.chat.completions.create(hello)).choices).toHaveLength(1);
+  });
+
+  it("still takes as many requests for one completion while one for many runs", async () => {
+    const { client, model } = await start(() => "Hi", { maxWaiting: 3 });
+    const gate = closedGate(model);
+    const one = () => client.chat.completions.create(hello);
+    const waiting = [client.chat.completions.create({ ...hello, n: 3 })];
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(1);
+    await expect(client.chat.completions.create({ ...hello, n: 2 })).rejects.toMatchObject({ status: 429 });
+    waiting.push(one(), one());
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(3);
+    await expect(one()).rejects.toMatchObject({ status: 429 });
+    gate.open();
+    expect((await Promise.all(waiting)).map(({ choices }) => choices.length)).toEqual([3, 1, 1]);
   });
 
   it("answers 429 while the answers to others may have too many log probabilities", async () => {

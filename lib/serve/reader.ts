@@ -10,6 +10,7 @@ import type { Worker } from "node:worker_threads";
 import type { Context } from "hono";
 import { NlacError } from "../base/errors.ts";
 import { startWorker } from "../base/start-worker.ts";
+import { afterRunning } from "../base/timer.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { type ClientKeys, clientOf, FairQueue, type Waiting } from "./fair-queue.ts";
 import { badRequest, RequestError } from "./protocol.ts";
@@ -24,7 +25,7 @@ import {
 
 /** Bytes up to which a request is read on the event loop. */
 const maxSmall = 8 * 2 ** 10;
-/** Milliseconds that the thread may take for one request. */
+/** Milliseconds that the thread may take for one request, without pauses of the process. */
 const timeoutMs = 10_000;
 /** Milliseconds after which an idle thread ends. */
 const idleMs = 20_000;
@@ -191,7 +192,7 @@ class ReaderThread {
     });
     const controller = new AbortController();
     const stop = () => controller.abort();
-    const timer = setTimeout(stop, timeoutMs);
+    const inTime = afterRunning(timeoutMs, stop);
     worker.once("exit", stop);
     worker.ref();
     worker.postMessage(job, "body" in job ? [job.body.buffer as ArrayBuffer] : []);
@@ -203,7 +204,7 @@ class ReaderThread {
       await this.end();
       throw badRequest("The request takes too long or too much memory to read.", null, "too_complex");
     } finally {
-      clearTimeout(timer);
+      inTime();
       worker.off("exit", stop);
       worker.unref();
     }

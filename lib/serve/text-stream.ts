@@ -3,6 +3,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
+import { afterRunning } from "../base/timer.ts";
 import { TextStream } from "../tokens/text-stream.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { inPieces, pieceLength } from "./json-response.ts";
@@ -67,11 +68,11 @@ export async function streamTexts<T>(
     .finally(() => wake());
   return streamSSE(c, async (stream) => {
     const send = async (text: string) => {
-      const stalled = setTimeout(() => (c.env as HttpBindings).outgoing.destroy(), stallMs);
+      const inTime = afterRunning(stallMs, () => (c.env as HttpBindings).outgoing.destroy());
       try {
         await stream.write(text);
       } finally {
-        clearTimeout(stalled);
+        inTime();
       }
     };
     const sendEvent = async (event: object) => {

@@ -74,7 +74,8 @@ export {
   trainOrResume,
   trainRecipe,
 } from "./recipe/train-recipe.ts";
-export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
+export { RunDirectory, type RunOptions } from "./run/directory.ts";
+export type { MetricsRow } from "./run/metrics.ts";
 export type { DrawsRecord, ProbeRecord, SampleRecord, TokenRecord } from "./run/samples.ts";
 export type { RunStatus } from "./run/status.ts";
 export {

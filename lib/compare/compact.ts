@@ -10,8 +10,7 @@ import { emptyDirectory, makeDirectory, onDisk, requireEmpty } from "../files/di
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { readDescription } from "../run/description.ts";
-import type { MetricsRow } from "../run/directory.ts";
-import { metricsPath, readMetrics } from "../run/metrics.ts";
+import { type MetricsRow, metricsPath, readMetrics } from "../run/metrics.ts";
 import type { Comparison } from "./comparison.ts";
 import { gradientMetrics, requireComplete } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";

@@ -1,6 +1,6 @@
 /** Metrics as curves over updates, environment steps, generated tokens or time. */
 
-import type { MetricsRow } from "../run/directory.ts";
+import type { MetricsRow } from "../run/metrics.ts";
 import { interquartileMean } from "../statistics/few-runs.ts";
 import { bootstrap } from "../statistics/resampling.ts";
 import type { Axis, Comparison, Curve, Metrics } from "./types.ts";

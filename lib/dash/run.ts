@@ -9,8 +9,7 @@ import { type EpisodeRecord, episodeOf } from "../episodes/records.ts";
 import { isFaulty } from "../episodes/trajectory.ts";
 import { recordOf } from "../files/records.ts";
 import { readDescription } from "../run/description.ts";
-import type { MetricsRow } from "../run/directory.ts";
-import { metricsRow } from "../run/metrics.ts";
+import { type MetricsRow, metricsRow } from "../run/metrics.ts";
 import {
   type DrawsRecord,
   drawsRecord,

@@ -48,18 +48,11 @@ import {
   type WholeCheckpoint,
 } from "./checkpoints.ts";
 import { readDescription, requireNewRun, writeDescription } from "./description.ts";
+import { type MetricsRow, metricsPath } from "./metrics.ts";
 import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
 import { type RunStatus, StatusWriter } from "./status.ts";
 import { EventWriter } from "./tensorboard.ts";
 import type { Checkpoint, TrainingRun } from "./training-run.ts";
-
-/** A row of metrics.jsonl. */
-export interface MetricsRow {
-  step: number;
-  /** Seconds since 1970. */
-  time: number;
-  values: Record<string, number | null>;
-}
 
 /** Options of a run directory. */
 export interface RunOptions {
@@ -175,7 +168,7 @@ export class RunDirectory implements TrainingRun {
     this.#from = from;
     this.#model = model;
     const start = (name: RecordFile): FileStart => from?.starts[name] ?? emptyStart();
-    this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), start("metrics"));
+    this.#metrics = new RecordWriter(metricsPath(path), start("metrics"));
     this.#rowCount = countLines(this.#metrics.path); // not read: they may be damaged, and are not needed
     this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));

@@ -1,11 +1,19 @@
-/** Reads metrics.jsonl, the metrics of a run. */
+/** metrics.jsonl, the metrics of a run: its place, its rows, and reading them. */
 
 import { join } from "node:path";
 import { z } from "zod";
 import { isObject } from "../base/validation.ts";
 import { readRecordsOf } from "../files/records.ts";
-import type { MetricsRow } from "./directory.ts";
 
+/** A row of metrics.jsonl. */
+export interface MetricsRow {
+  step: number;
+  /** Seconds since 1970. */
+  time: number;
+  values: Record<string, number | null>;
+}
+
+/** The schema of a row. */
 export const metricsRow: z.ZodType<MetricsRow> = z.strictObject({
   step: z.int().min(0),
   time: z.number(),

@@ -7,7 +7,7 @@ import { onDisk, readText } from "../files/disk.ts";
 import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
 import { readDescription } from "./description.ts";
-import { metricsRow } from "./metrics.ts";
+import { metricsPath, readMetrics } from "./metrics.ts";
 import { drawsRecord, probeRecord, sampleRecordSchema } from "./samples.ts";
 import { eventFault } from "./tensorboard.ts";
 
@@ -32,7 +32,7 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   };
   const description = await check(join(run, "run.json"), () => void readDescription(run));
   yield description;
-  yield await check(join(run, "metrics.jsonl"), (path) => drain(readRecordsOf(path, metricsRow)));
+  yield await check(metricsPath(run), () => drain(readMetrics(run)));
   yield await check(join(run, "trajectories.jsonl"), (path) => drain(readEpisodeRecords(path)));
   yield await check(join(run, "samples.jsonl"), (path) => drain(readRecordsOf(path, sampleRecordSchema)));
   // Runs of earlier versions have none of these.

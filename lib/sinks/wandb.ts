@@ -11,8 +11,7 @@ import { join } from "node:path";
 import { AppendOnlyFile, makeDirectory, onDisk } from "../files/disk.ts";
 import { delimited, integer } from "../files/protobuf.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import type { MetricsRow } from "../run/directory.ts";
-import { metricsPath, readMetrics } from "../run/metrics.ts";
+import { type MetricsRow, metricsPath, readMetrics } from "../run/metrics.ts";
 import type { ReportedRun, RunEvent, Sink } from "./sink.ts";
 import { fileHeader, inChunks, itemsOf, type RecordKind, recordOf, timestampOf } from "./wandb-file.ts";
 

@@ -11,7 +11,7 @@ import type { Lease } from "../../lib/agents/tasks.ts";
 import { listVersions } from "../../lib/agents/versions.ts";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 

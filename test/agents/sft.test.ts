@@ -12,7 +12,7 @@ import { listVersions } from "../../lib/agents/versions.ts";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { trainRecipe } from "../../lib/recipe/train-recipe.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 

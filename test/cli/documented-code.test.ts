@@ -19,7 +19,7 @@ import { checkEnvironment } from "../../lib/environments/check.ts";
 import { openEnvironment } from "../../lib/environments/registry.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe } from "../../lib/recipe/recipe.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { reportConfig } from "../../lib/sinks/config.ts";
 import { openSinks, Reporting } from "../../lib/sinks/reporting.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { learnerDirectory, rewardModelDirectory } from "../../lib/run/checkpoints.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { mean } from "../../lib/statistics/mean.ts";
 import { nlac } from "../support/command-line.ts";
 

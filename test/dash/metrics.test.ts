@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { uniform } from "../../lib/base/random.ts";
 import { compareCurves, curveOf, metricsOf, placesOf, thinned } from "../../lib/dash/metrics.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 
 const rows: MetricsRow[] = [
   { step: 0, time: 100, values: { environment_steps: 8, "rollout/tokens": 50 } },

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { inferenceServer } from "../support/inference-server.ts";
 import { startNlac } from "../support/ranks.ts";
 import { inDirectory } from "../support/tiny.ts";

@@ -10,7 +10,7 @@ import { setTimeout } from "node:timers/promises";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const root = join(import.meta.dirname, "../..");

@@ -8,7 +8,7 @@ import { parseRecipe } from "../../lib/recipe/recipe.ts";
 import { requireSameRecipe } from "../../lib/recipe/train-recipe.ts";
 import { learnerDirectory } from "../../lib/run/checkpoints.ts";
 import { writeDescription } from "../../lib/run/description.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-train-recipe-"));

@@ -8,7 +8,7 @@ import { readRecords } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { parseRecipe, type RecipeInput } from "../../lib/recipe/recipe.ts";
 import { trainRecipe } from "../../lib/recipe/train-recipe.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { serve } from "../../lib/serve/server.ts";
 import { type InferenceServer, inferenceServer } from "../support/inference-server.ts";
 import { servedErrands } from "../support/served-errands.ts";

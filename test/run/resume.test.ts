@@ -8,7 +8,7 @@ import { afterAll, expect, test } from "vitest";
 import { uniform } from "../../lib/base/random.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { newestCheckpoint } from "../../lib/run/checkpoints.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 
 const child = fileURLToPath(new URL("../support/train-child.ts", import.meta.url));
 const root = mkdtempSync(join(tmpdir(), "nlac-resume-"));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import { resumeRun, trainRecipe } from "../../lib/recipe/train-recipe.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import type { Sink } from "../../lib/sinks/sink.ts";
 import { jsonServer } from "../support/json-server.ts";
 import { inDirectory } from "../support/tiny.ts";

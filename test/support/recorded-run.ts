@@ -6,7 +6,7 @@ import type { EpisodeRecord } from "../../lib/episodes/records.ts";
 import { halvesToBase64 } from "../../lib/files/half-floats.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { writeDescription } from "../../lib/run/description.ts";
-import type { MetricsRow } from "../../lib/run/directory.ts";
+import type { MetricsRow } from "../../lib/run/metrics.ts";
 import type { DrawsRecord, ProbeRecord, SampleRecord } from "../../lib/run/samples.ts";
 import type { RunStatus } from "../../lib/run/status.ts";
 

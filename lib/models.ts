@@ -69,8 +69,8 @@ export {
   ChatTemplate,
   type ChatTemplateOptions,
   type ContinuationContext,
-  type RenderOptions,
 } from "./tokens/template.ts";
+export type { RenderOptions } from "./tokens/template-renderer.ts";
 export {
   type DecodeOptions,
   type EncodeOptions,

@@ -5,39 +5,30 @@
  * Messages are not trusted: only added tokens that the template's own literals and variables spell
  * become ids (trusted-text.ts). Other text is unchanged. Its ids are those of the plain rendering,
  * unless a filter of the template makes a text that spells an added token.
- * Templates come with models and are not trusted either: see jinja.ts for their limits.
  */
 
 import { NlacError } from "../base/errors.ts";
-import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { type CallForm, callFormOf, callPieces, mapForm, probeNumber, probeValue } from "./call-form.ts";
-import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import {
   answering,
   type CalledFunction,
   callingTurn,
   checkMessages,
-  forEachText,
   isCallId,
-  mapTexts,
-  roles,
-  sizeOf,
   type Turn,
   withCallIds,
 } from "./messages.ts";
 import { channelTags, type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
+import {
+  type Marking,
+  probeTool,
+  type RenderOptions,
+  refuses,
+  TemplateRenderer,
+} from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
-import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
-
-/** What a rendering includes besides the messages. */
-export interface RenderOptions {
-  /** Functions that the template describes to the model. */
-  tools?: readonly ToolSchema[] | undefined;
-  /** Append the start of an assistant's turn. Default false. */
-  addGenerationPrompt?: boolean;
-}
 
 /** Options of a chat template. */
 export interface ChatTemplateOptions {
@@ -79,13 +70,6 @@ export interface WrittenCalls {
   end?: number;
 }
 
-/** Marks of trusted text while a template runs, for one tokenizer. */
-interface Marking {
-  marks: Marks;
-  mark: MarkLiteral;
-  scope: MarkScope;
-}
-
 /** Text that a template appends, and the text before it, both with marks. */
 interface Continued {
   before: string;
@@ -121,11 +105,6 @@ function withOwnThought(form: CallForm, opening: string, before: string | undefi
   };
 }
 
-/** Whether an error says that a template does not support calls, and not that it reached a limit. */
-function refuses(error: unknown): error is NlacError {
-  return error instanceof NlacError && !(error.cause instanceof TemplateLimitError);
-}
-
 /** How many ids end a turn, up to and including the first control token; 0 if there is none. */
 function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
   return ids.findIndex((id) => tokenizer.specialIds.has(id)) + 1;
@@ -133,41 +112,17 @@ function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
 
 const prompted = { addGenerationPrompt: true };
 
-/** A function with which properties of the template are determined. */
-const probeTool: ToolSchema = {
-  name: "probe",
-  description: "",
-  parameters: { type: "object", properties: {} },
-};
-
-/** Conversations for which the ids must be those of the plain rendering. */
-const plainConversations: readonly (readonly Turn[])[] = (
-  [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
-).map((said) => said.map((role) => ({ role, content: "Begin." })));
-
-/** A Jinja chat template, parsed once. Immutable. */
+/** A chat template. Immutable, except that it remembers what it has found out. */
 export class ChatTemplate {
   readonly source: string;
-  readonly #program: unknown;
-  readonly #variables: Readonly<Record<string, unknown>>;
-  /** By tokenizer: what has to be marked, and the markings by alphabet. */
-  readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
+  readonly #renderer: TemplateRenderer;
   readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
-  #readsTools: boolean | undefined;
-  #readsCallIds: boolean | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
-  constructor(source: string, options: ChatTemplateOptions = {}) {
+  constructor(source: string, { variables = {} }: ChatTemplateOptions = {}) {
     this.source = source;
-    this.#variables = options.variables ?? {};
-    try {
-      this.#program = parseTemplate(source);
-    } catch (error) {
-      throw new NlacError("ERR_TOKENIZER", `The chat template cannot be read: ${(error as Error).message}`, {
-        cause: error,
-      });
-    }
+    this.#renderer = new TemplateRenderer(source, variables);
   }
 
   /**
@@ -190,9 +145,7 @@ export class ChatTemplate {
 
   /** Whether the template describes tools to the model. Otherwise messages have to do so. */
   get readsTools(): boolean {
-    const messages: Message[] = [{ role: "user", content: "?" }];
-    this.#readsTools ??= this.render(messages, { tools: [probeTool] }) !== this.render(messages);
-    return this.#readsTools;
+    return this.#renderer.readsTools;
   }
 
   /**
@@ -200,28 +153,7 @@ export class ChatTemplate {
    * which refuse a result without an id of nine characters.
    */
   get readsCallIds(): boolean {
-    this.#readsCallIds ??= this.#showsCallIds();
-    return this.#readsCallIds;
-  }
-
-  #showsCallIds(): boolean {
-    const [result] = withCallIds([{ role: "tool", content: "Done." }]);
-    const before = ["user", "assistant"].map(
-      (role): Turn => ({ role: role as Turn["role"], content: "Begin." }),
-    );
-    const rendered = (id: string) => this.#render([...before, { ...result!, tool_call_id: id }], {});
-    try {
-      return rendered("abcdefgh1") !== rendered("abcdefgh2");
-    } catch (error) {
-      if (!refuses(error)) throw error;
-      return false;
-    }
-  }
-
-  /** The messages as the template needs them: with ids of calls, if it shows these. */
-  #turns(messages: readonly Message[]): Turn[] {
-    const turns = checkMessages(messages);
-    return turns.some(({ role }) => role === "tool") && this.readsCallIds ? withCallIds(turns) : turns;
+    return this.#renderer.readsCallIds;
   }
 
   /**
@@ -274,38 +206,7 @@ export class ChatTemplate {
    *   too much memory or time; ERR_VALUE for anything but messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): string {
-    return this.#render(this.#turns(messages), options);
-  }
-
-  #render(messages: readonly Turn[], options: RenderOptions, marking?: Marking): string {
-    const { tools } = options;
-    if (tools !== undefined && tools !== null && !Array.isArray(tools)) {
-      throw new NlacError("ERR_VALUE", `The tools must be an array; they are ${shown(tools)}.`);
-    }
-    const { mark, scope } = marking ?? {};
-    const variables = mark === undefined ? this.#variables : mapTexts(this.#variables, mark);
-    const said =
-      scope === "assembled" ? messages.map((turn) => ({ ...turn, role: mark!(turn.role) })) : messages;
-    try {
-      return renderTemplate(
-        this.#program,
-        {
-          documents: null,
-          ...(variables as Record<string, unknown>),
-          messages: said,
-          tools: tools?.length ? tools.map((tool) => ({ type: "function", function: tool })) : null,
-          add_generation_prompt: options.addGenerationPrompt ?? false,
-        },
-        sizeOf([messages, tools]),
-        mark,
-      );
-    } catch (error) {
-      throw new NlacError(
-        "ERR_TOKENIZER",
-        `The chat template refuses the messages: ${(error as Error).message}`,
-        { cause: error },
-      );
-    }
+    return this.#renderer.render(this.#renderer.turns(messages), options);
   }
 
   /**
@@ -315,9 +216,9 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages
    */
   encode(tokenizer: Tokenizer, messages: readonly Message[], options: RenderOptions = {}): number[] {
-    const turns = this.#turns(messages);
-    const marking = this.#marking(tokenizer, turns, options.tools);
-    return tokenizer.encodeTemplate(marking.marks.read(this.#render(turns, options, marking)));
+    const turns = this.#renderer.turns(messages);
+    const marking = this.#renderer.marking(tokenizer, turns, options.tools);
+    return tokenizer.encodeTemplate(marking.marks.read(this.#renderer.render(turns, options, marking)));
   }
 
   /**
@@ -338,9 +239,9 @@ export class ChatTemplate {
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
     const { calls } = context;
-    const given = this.#turns(messages);
+    const given = this.#renderer.turns(messages);
     const turns = calls === undefined ? given : answering(given, calls, context.after === "tool" ? 1 : 0);
-    const marking = this.#marking(tokenizer, turns, context.tools, calls);
+    const marking = this.#renderer.marking(tokenizer, turns, context.tools, calls);
     const continued =
       this.#continuation(context, turns, options, marking, tokenizer) ??
       // A tool's message that would be joined to the previous one: render it separately.
@@ -366,7 +267,7 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */
   encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
-    const marking = this.#marking(tokenizer, [], context.tools, context.calls);
+    const marking = this.#renderer.marking(tokenizer, [], context.tools, context.calls);
     return encoded(tokenizer, marking, this.#opening(context, marking));
   }
 
@@ -375,7 +276,7 @@ export class ChatTemplate {
     const { messages, mark } = this.#probe(context, []);
     const said = `${mark}said`;
     const { tools } = context;
-    const text = this.#render(
+    const text = this.#renderer.render(
       [...messages, { role: "assistant", content: said }, { role: "user", content: "On." }],
       { tools },
       marking,
@@ -383,7 +284,7 @@ export class ChatTemplate {
     const at = text.lastIndexOf(said);
     const asked = text.lastIndexOf(mark, at - 1) + mark.length;
     const between = text.slice(asked, Math.max(0, at));
-    const before = this.#textAfter(mark, this.#render(messages, { tools }, marking));
+    const before = this.#textAfter(mark, this.#renderer.render(messages, { tools }, marking));
     if (at < 0 || !between.startsWith(before)) {
       throw new NlacError(
         "ERR_TOKENIZER",
@@ -399,9 +300,9 @@ export class ChatTemplate {
    */
   encodeClosing(tokenizer: Tokenizer, { system, tools }: Omit<ContinuationContext, "after">): number[] {
     const context = { system, tools };
-    const marking = this.#marking(tokenizer, [], context.tools);
+    const marking = this.#renderer.marking(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
-    const said = this.#render(messages, { tools: context.tools }, marking);
+    const said = this.#renderer.render(messages, { tools: context.tools }, marking);
     const text = this.#textAfter(mark, said);
     const last = { before: said.slice(0, said.length - text.length), text, closed: true };
     const grown = this.#continuation({ ...context, after: "assistant" }, [], prompted, marking, tokenizer);
@@ -492,21 +393,23 @@ export class ChatTemplate {
     { system, tools }: Omit<ContinuationContext, "after">,
   ): CallForm<TextPiece[]> {
     const context = { system, tools };
-    const marking = this.#marking(tokenizer, [], tools);
+    const marking = this.#renderer.marking(tokenizer, [], tools);
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
     const said = `${mark}said`;
     const probes = { names: [`${mark}name`, `${mark}other`], keys: [`${mark}key`, `${mark}second`] } as const;
     const [name, other] = probes.names;
     const [key, second] = probes.keys;
     const end = this.#probe({ ...context, after: "assistant" }, []);
-    const closing = this.#textAfter(end.mark, this.#render(end.messages, { tools }, marking));
-    const asked = this.#render(messages, { tools }, marking);
-    const opening = this.#render(messages, { tools, addGenerationPrompt: true }, marking).slice(asked.length);
+    const closing = this.#textAfter(end.mark, this.#renderer.render(end.messages, { tools }, marking));
+    const asked = this.#renderer.render(messages, { tools }, marking);
+    const opening = this.#renderer
+      .render(messages, { tools, addGenerationPrompt: true }, marking)
+      .slice(asked.length);
     /** The text of a turn of calls after what is said before them, and the text before that. */
     const rendered = (...calls: { name: string; given: Record<string, unknown> }[]) => {
       const { tool_calls = [] } = callingTurn(calls.map(({ name, given }) => ({ name, arguments: given })));
       const render = (content: string) =>
-        this.#render([...messages, { role: "assistant", content, tool_calls }], { tools }, marking);
+        this.#renderer.render([...messages, { role: "assistant", content, tool_calls }], { tools }, marking);
       const text = render(said);
       const at = text.lastIndexOf(said);
       if (at >= 0 && text.indexOf(calls[0]!.name) > at)
@@ -570,8 +473,8 @@ export class ChatTemplate {
   ): Continued | undefined {
     const probe = this.#probe(context, messages);
     const { tools } = context;
-    const before = this.#textAfter(probe.mark, this.#render(probe.messages, { tools }, marking));
-    const grown = this.#render([...probe.messages, ...messages], { ...options, tools }, marking);
+    const before = this.#textAfter(probe.mark, this.#renderer.render(probe.messages, { tools }, marking));
+    const grown = this.#renderer.render([...probe.messages, ...messages], { ...options, tools }, marking);
     const after = this.#textAfter(probe.mark, grown);
     if (after.startsWith(before)) {
       const text = after.slice(before.length);
@@ -592,7 +495,7 @@ export class ChatTemplate {
   /** A short conversation that ends with a message of role `after` and content `mark`. */
   #probe(context: ContinuationContext, messages: readonly Turn[]): { messages: Turn[]; mark: string } {
     const { after, calls, tools } = context;
-    const taken = [this.source, JSON.stringify([this.#variables, tools, calls])];
+    const taken = [this.#renderer.source, JSON.stringify([this.#renderer.variables, tools, calls])];
     for (const { content } of messages) taken.push(content);
     let number = 0;
     while (taken.some((text) => text.includes(`marked${number}`))) number++;
@@ -619,76 +522,5 @@ export class ChatTemplate {
     const at = text.lastIndexOf(mark);
     if (at < 0) throw new NlacError("ERR_TOKENIZER", "The chat template omits the content of a message.");
     return text.slice(at + mark.length);
-  }
-
-  /** Marks that occur in none of these messages and tools. */
-  #marking(
-    tokenizer: Tokenizer,
-    messages: readonly Turn[],
-    tools: readonly ToolSchema[] | undefined,
-    calls: readonly CalledFunction[] = [],
-  ): Marking {
-    let known = this.#markings.get(tokenizer);
-    if (known === undefined) {
-      known = { scope: this.#scopeFor(tokenizer), made: new Map() };
-      this.#markings.set(tokenizer, known);
-    }
-    const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
-    for (const { name, id = "" } of calls) texts.push(name, id);
-    try {
-      forEachText(tools, (text) => texts.push(text));
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      throw new NlacError("ERR_VALUE", "The tools are nested too deeply.", { cause: error });
-    }
-    const alphabet = unusedAlphabet(texts);
-    let marking = known.made.get(alphabet);
-    if (marking === undefined) {
-      marking = this.#newMarking(tokenizer, known.scope, alphabet);
-      known.made.set(alphabet, marking);
-    }
-    return marking;
-  }
-
-  #newMarking(tokenizer: Tokenizer, scope: MarkScope, alphabet: number): Marking {
-    const marks = new Marks(alphabet);
-    return { marks, scope, mark: literalMarker(tokenizer, marks, scope, roles) };
-  }
-
-  /**
-   * What has to be marked so that plain conversations have the ids of the plain rendering. Throws
-   * ERR_TOKENIZER if nothing gives all of its control tokens.
-   */
-  #scopeFor(tokenizer: Tokenizer): MarkScope {
-    const alphabet = unusedAlphabet([this.source, JSON.stringify(this.#variables)]);
-    const plain = plainConversations.map((messages) => this.#addedOf(tokenizer, messages));
-    const gives = (scope: MarkScope, wanted: (id: number) => boolean) => {
-      const marking = this.#newMarking(tokenizer, scope, alphabet);
-      return plainConversations.every((messages, i) => {
-        if (plain[i] === undefined) return true;
-        const ids = this.#addedOf(tokenizer, messages, marking)?.filter(wanted);
-        return ids?.join() === plain[i].filter(wanted).join();
-      });
-    };
-    for (const wanted of [() => true, (id: number) => tokenizer.specialIds.has(id)]) {
-      for (const scope of ["whole", "assembled"] as const) if (gives(scope, wanted)) return scope;
-    }
-    throw new NlacError(
-      "ERR_TOKENIZER",
-      "The chat template assembles control tokens from parts, so they cannot be distinguished from the text of messages.",
-    );
-  }
-
-  /** The added tokens of a conversation; undefined if the template refuses it. */
-  #addedOf(tokenizer: Tokenizer, messages: readonly Turn[], marking?: Marking): number[] | undefined {
-    let text: string;
-    try {
-      text = this.#render(messages, { addGenerationPrompt: true }, marking);
-    } catch (error) {
-      if ((error as Error).cause instanceof TemplateLimitError) throw error;
-      return undefined;
-    }
-    const ids = tokenizer.encodeTemplate(marking === undefined ? text : marking.marks.read(text));
-    return ids.filter((id) => tokenizer.addedIds.has(id));
   }
 }

@@ -53,6 +53,7 @@ export type { RolloutsConfig } from "./rollouts/config.ts";
 export { openRollouts, type Rollouts, type RolloutsOptions } from "./rollouts/open-rollouts.ts";
 export type { TextPiece } from "./tokens/added-tokens.ts";
 export type { CallForm, EachArgument } from "./tokens/call-form.ts";
+export type { ContinuationContext } from "./tokens/continuation.ts";
 export {
   type AppendOptions,
   Conversation,
@@ -68,7 +69,6 @@ export {
   type CallText,
   ChatTemplate,
   type ChatTemplateOptions,
-  type ContinuationContext,
 } from "./tokens/template.ts";
 export type { RenderOptions } from "./tokens/template-renderer.ts";
 export {

@@ -8,47 +8,27 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import type { Message, ToolSchema } from "../contract/environment.ts";
+import type { Message } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { type CallForm, callFormOf, callPieces, mapForm, probeNumber, probeValue } from "./call-form.ts";
 import {
-  answering,
-  type CalledFunction,
-  callingTurn,
-  checkMessages,
-  isCallId,
-  type Turn,
-  withCallIds,
-} from "./messages.ts";
+  type ContinuationContext,
+  closingIds,
+  continuationIds,
+  openingIds,
+  openingText,
+  probeOf,
+  textAfter,
+} from "./continuation.ts";
+import { callingTurn, checkMessages, isCallId } from "./messages.ts";
 import { channelTags, type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
-import {
-  type Marking,
-  probeTool,
-  type RenderOptions,
-  refuses,
-  TemplateRenderer,
-} from "./template-renderer.ts";
+import { probeTool, type RenderOptions, refuses, TemplateRenderer } from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** Options of a chat template. */
 export interface ChatTemplateOptions {
   /** Other variables of the template, e.g. `{ bos_token: "<s>", enable_thinking: false }`. */
   variables?: Readonly<Record<string, unknown>>;
-}
-
-/** The context of a continuation. */
-export interface ContinuationContext {
-  /** Role of the previous message. */
-  after: Message["role"];
-  /** Whether the conversation has a system message. */
-  system: boolean;
-  tools?: readonly ToolSchema[] | undefined;
-  /**
-   * Called functions, for templates that render a result together with its call, or with its id.
-   * After an assistant's turn: the functions that it calls. After a tool's message: first the
-   * function that it answers, then the functions that are not answered yet.
-   */
-  calls?: readonly CalledFunction[] | undefined;
 }
 
 /** A function call in an assistant's turn. */
@@ -70,25 +50,6 @@ export interface WrittenCalls {
   end?: number;
 }
 
-/** Text that a template appends, and the text before it, both with marks. */
-interface Continued {
-  before: string;
-  text: string;
-  /**
-   * Whether the end of the answer is in `before`. Otherwise `text` begins with it, because the
-   * template ends an answer that is followed in another way.
-   */
-  closed: boolean;
-}
-
-function encoded(
-  tokenizer: Tokenizer,
-  { marks }: Marking,
-  { before, text }: Omit<Continued, "closed">,
-): number[] {
-  return tokenizer.encodeAfter(marks.read(before), marks.read(text));
-}
-
 /**
  * A form of which the thought is a message of its own (gpt-oss): the start of the call's message
  * then belongs to the separator. Undefined if the text before the thought does not fit.
@@ -104,13 +65,6 @@ function withOwnThought(form: CallForm, opening: string, before: string | undefi
     ...{ separator: between.slice(0, start), before: between.slice(start) },
   };
 }
-
-/** How many ids end a turn, up to and including the first control token; 0 if there is none. */
-function closingLength(tokenizer: Tokenizer, ids: readonly number[]): number {
-  return ids.findIndex((id) => tokenizer.specialIds.has(id)) + 1;
-}
-
-const prompted = { addGenerationPrompt: true };
 
 /** A chat template. Immutable, except that it remembers what it has found out. */
 export class ChatTemplate {
@@ -168,7 +122,7 @@ export class ChatTemplate {
 
   #reasoningForm(): ReasoningForm | undefined {
     const question: Message = { role: "user", content: "Begin." };
-    const { mark } = this.#probe({ after: "user", system: false }, []);
+    const { content: mark } = probeOf(this.#renderer, { after: "user", system: false }, []);
     const after = (said: string) =>
       this.render([question, { role: "assistant", content: said }, { role: "user", content: "On." }]);
     try {
@@ -238,26 +192,7 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
-    const { calls } = context;
-    const given = this.#renderer.turns(messages);
-    const turns = calls === undefined ? given : answering(given, calls, context.after === "tool" ? 1 : 0);
-    const marking = this.#renderer.marking(tokenizer, turns, context.tools, calls);
-    const continued =
-      this.#continuation(context, turns, options, marking, tokenizer) ??
-      // A tool's message that would be joined to the previous one: render it separately.
-      (context.after === "tool" && calls === undefined && turns[0]?.role === "tool"
-        ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking, tokenizer)
-        : undefined);
-    if (continued === undefined) {
-      const next = messages[0]?.role ?? "generation prompt";
-      throw new NlacError(
-        "ERR_TOKENIZER",
-        `The chat template does not continue a conversation by appending: ${next} after ${context.after} changes ` +
-          "the text before.",
-      );
-    }
-    const ids = encoded(tokenizer, marking, continued);
-    return continued.closed ? ids : ids.slice(closingLength(tokenizer, ids));
+    return continuationIds(this.#renderer, tokenizer, context, messages, options);
   }
 
   /**
@@ -267,48 +202,15 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */
   encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
-    const marking = this.#renderer.marking(tokenizer, [], context.tools, context.calls);
-    return encoded(tokenizer, marking, this.#opening(context, marking));
-  }
-
-  /** The text of `encodeOpening`. */
-  #opening(context: ContinuationContext, marking: Marking): Omit<Continued, "closed"> {
-    const { messages, mark } = this.#probe(context, []);
-    const said = `${mark}said`;
-    const { tools } = context;
-    const text = this.#renderer.render(
-      [...messages, { role: "assistant", content: said }, { role: "user", content: "On." }],
-      { tools },
-      marking,
-    );
-    const at = text.lastIndexOf(said);
-    const asked = text.lastIndexOf(mark, at - 1) + mark.length;
-    const between = text.slice(asked, Math.max(0, at));
-    const before = this.#textAfter(mark, this.#renderer.render(messages, { tools }, marking));
-    if (at < 0 || !between.startsWith(before)) {
-      throw new NlacError(
-        "ERR_TOKENIZER",
-        "The chat template does not continue a conversation by appending.",
-      );
-    }
-    return { before: text.slice(0, asked + before.length), text: between.slice(before.length) };
+    return openingIds(this.#renderer, tokenizer, context);
   }
 
   /**
    * The ids by which the template ends an assistant's turn that others follow. Some templates end the
    * last turn with another control token.
    */
-  encodeClosing(tokenizer: Tokenizer, { system, tools }: Omit<ContinuationContext, "after">): number[] {
-    const context = { system, tools };
-    const marking = this.#renderer.marking(tokenizer, [], context.tools);
-    const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
-    const said = this.#renderer.render(messages, { tools: context.tools }, marking);
-    const text = this.#textAfter(mark, said);
-    const last = { before: said.slice(0, said.length - text.length), text, closed: true };
-    const grown = this.#continuation({ ...context, after: "assistant" }, [], prompted, marking, tokenizer);
-    if (grown === undefined || grown.closed) return encoded(tokenizer, marking, last);
-    const ids = encoded(tokenizer, marking, grown);
-    return ids.slice(0, closingLength(tokenizer, ids));
+  encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
+    return closingIds(this.#renderer, tokenizer, context);
   }
 
   /**
@@ -394,13 +296,13 @@ export class ChatTemplate {
   ): CallForm<TextPiece[]> {
     const context = { system, tools };
     const marking = this.#renderer.marking(tokenizer, [], tools);
-    const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
+    const { messages, content: mark } = probeOf(this.#renderer, { ...context, after: "user" }, []);
     const said = `${mark}said`;
     const probes = { names: [`${mark}name`, `${mark}other`], keys: [`${mark}key`, `${mark}second`] } as const;
     const [name, other] = probes.names;
     const [key, second] = probes.keys;
-    const end = this.#probe({ ...context, after: "assistant" }, []);
-    const closing = this.#textAfter(end.mark, this.#renderer.render(end.messages, { tools }, marking));
+    const end = probeOf(this.#renderer, { ...context, after: "assistant" }, []);
+    const closing = textAfter(end, this.#renderer.render(end.messages, { tools }, marking));
     const asked = this.#renderer.render(messages, { tools }, marking);
     const opening = this.#renderer
       .render(messages, { tools, addGenerationPrompt: true }, marking)
@@ -418,7 +320,7 @@ export class ChatTemplate {
       const alone = render("").slice(asked.length);
       const start = alone.startsWith(opening)
         ? opening
-        : this.#opening({ ...context, after: "user" }, marking).text;
+        : openingText(this.#renderer, { ...context, after: "user" }, marking).text;
       return { turn: alone.slice(start.length), before: undefined };
     };
     const open = (turn: string) =>
@@ -458,69 +360,5 @@ export class ChatTemplate {
     const ends = last?.trusted === true && tokenizer.callEndIds.has(tokenizer.idOf(last.text) ?? -1);
     if (turn.endsWith(closing) || !ends) return pieces;
     return { ...pieces, after: pieces.after.slice(0, -1), end: [last] };
-  }
-
-  /**
-   * Undefined if the new messages change the text before them, by more than another control token at
-   * the end of the last answer.
-   */
-  #continuation(
-    context: ContinuationContext,
-    messages: readonly Turn[],
-    options: RenderOptions,
-    marking: Marking,
-    tokenizer: Tokenizer,
-  ): Continued | undefined {
-    const probe = this.#probe(context, messages);
-    const { tools } = context;
-    const before = this.#textAfter(probe.mark, this.#renderer.render(probe.messages, { tools }, marking));
-    const grown = this.#renderer.render([...probe.messages, ...messages], { ...options, tools }, marking);
-    const after = this.#textAfter(probe.mark, grown);
-    if (after.startsWith(before)) {
-      const text = after.slice(before.length);
-      return { before: grown.slice(0, grown.length - text.length), text, closed: true };
-    }
-    const rewritten = { before: grown.slice(0, grown.length - after.length), text: after, closed: false };
-    const [now, then] = [
-      encoded(tokenizer, marking, { ...rewritten, text: before }),
-      encoded(tokenizer, marking, rewritten),
-    ];
-    const length = closingLength(tokenizer, now);
-    const same = length > 0 && now.slice(0, length - 1).every((id, i) => id === then[i]);
-    return context.after === "assistant" && same && length === closingLength(tokenizer, then)
-      ? rewritten
-      : undefined;
-  }
-
-  /** A short conversation that ends with a message of role `after` and content `mark`. */
-  #probe(context: ContinuationContext, messages: readonly Turn[]): { messages: Turn[]; mark: string } {
-    const { after, calls, tools } = context;
-    const taken = [this.#renderer.source, JSON.stringify([this.#renderer.variables, tools, calls])];
-    for (const { content } of messages) taken.push(content);
-    let number = 0;
-    while (taken.some((text) => text.includes(`marked${number}`))) number++;
-    const mark = `marked${number}`;
-
-    const before: Turn[] = context.system ? [{ role: "system", content: "Be brief." }] : [];
-    const question: Turn = { role: "user", content: "Begin." };
-    const answer: Turn = { role: "assistant", content: "Begun." };
-    if (calls !== undefined && (after === "assistant" || after === "tool")) {
-      const given = { value: after === "assistant" ? mark : "begun" };
-      const turn = callingTurn(calls.map((call) => ({ ...call, arguments: given })));
-      const result = answering([{ role: "tool", content: mark }], calls, 0);
-      return { messages: [...before, question, turn, ...(after === "tool" ? result : [])], mark };
-    }
-    if (after === "assistant") before.push(question);
-    if (after === "tool") before.push(question, answer);
-    if (after === "system") before.length = 0;
-    const last: Turn = { role: after, content: mark };
-    const isResult = after === "tool" && this.readsCallIds;
-    return { messages: [...before, ...(isResult ? withCallIds([last]) : [last])], mark };
-  }
-
-  #textAfter(mark: string, text: string): string {
-    const at = text.lastIndexOf(mark);
-    if (at < 0) throw new NlacError("ERR_TOKENIZER", "The chat template omits the content of a message.");
-    return text.slice(at + mark.length);
   }
 }

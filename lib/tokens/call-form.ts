@@ -1,6 +1,6 @@
 /**
- * The form in which a chat template writes function calls, determined from calls that it renders.
- * Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3, Mistral,
+ * The form in which a chat template writes function calls, and calls written in it.
+ * detect-call-form.ts finds it out. Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3, Mistral,
  * gpt-oss), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments, Gemma 4 in a
  * notation with a mark on both sides of strings).
  */
@@ -59,97 +59,6 @@ export type Words = Readonly<Record<"true" | "false" | "null", string>>;
 
 /** The ids in rendered calls. */
 export const probeIds: RegExp = new RegExp(`${callId(0)}|${callId(1)}`, "g");
-
-/** A value in a rendered call. */
-export const probeNumber = 417;
-
-/** A nested value in a rendered call. */
-export function probeValue([first, second]: readonly [string, string]): object {
-  return { [second]: [first, probeNumber, true, { [first]: false }], [first]: {} };
-}
-
-/** Names and keys of the calls that are rendered; no other text contains them. */
-export interface ProbeNames {
-  names: [string, string];
-  keys: [string, string];
-}
-
-/** Rendered turns. A value of an argument is its key, unless another is named. */
-export interface RenderedCalls {
-  /** A call of the first name with the first key. */
-  one: string;
-  /** One call with both keys. */
-  two: string;
-  /** A call without arguments. */
-  none: string;
-  /** As `one`, with other values: `probeNumber`, true, false, null, `probeValue`. */
-  number: string;
-  words: readonly string[];
-  nested: string;
-  /** Calls of both names, each with the first key; undefined if the template refuses them. */
-  pair: string | undefined;
-}
-
-/** The form of the calls in rendered turns, without an end; undefined if it is none that is known. */
-export function callFormOf(
-  { names, keys }: ProbeNames,
-  { one, two, none, number, words, nested, pair }: RenderedCalls,
-): CallForm | undefined {
-  const [name, other] = names;
-  const [key, second] = keys;
-  const json = `\\{\\s*"${key}":\\s*"${key}"\\s*\\}`;
-  const object = new RegExp(`^(\\s*)([^]*?)${name}([^]*?)(${json})([^]*)$`).exec(one);
-  const jointOf = (args: string) => {
-    const at = pair?.indexOf(args) ?? -1;
-    const next = pair?.indexOf(other, at) ?? -1;
-    return at < 0 || next < 0 ? undefined : pair!.slice(at + args.length, next);
-  };
-  if (object !== null) {
-    const [, separator = "", before = "", between = "", args = "", after = ""] = object;
-    const joint = jointOf(args);
-    return { beforeThought: "", separator, before, between, after, joint, each: undefined, end: undefined };
-  }
-  const first = new RegExp(`^(\\s*)([^]*?)${name}([^]*?)${key}([^]*?)("?)${key}\\5([^]*)$`).exec(one);
-  if (first === null) return undefined;
-  const [, separator = "", before = "", opening = "", marked = "", quotes = "", ended = ""] = first;
-  // The number shows whether marks stand on both sides of a string.
-  const head = separator + before + name + opening + key;
-  const rest = number.startsWith(head) ? number.slice(head.length).split(String(probeNumber)) : [];
-  const [beforeValue, closing] = rest;
-  if (beforeValue === undefined || closing === undefined || rest.length > 2) return undefined;
-  const quote = marked.slice(beforeValue.length);
-  if (marked !== beforeValue + quote || ended !== quote + closing || (quotes !== "" && quote !== ""))
-    return undefined;
-  const value = (of: string) => `${of}${beforeValue}${quotes}${quote}${of}${quote}${quotes}`;
-  const start = separator + before + name + opening + value(key);
-  // The second argument shows where one ends and the next begins.
-  const at = two.indexOf(value(second));
-  const ending = none.slice((separator + before + name).length);
-  if (!two.startsWith(start) || at < 0 || !none.startsWith(separator + before + name)) return undefined;
-  const link = two.slice(start.length, at);
-  const beforeKey = commonEnd(opening, link);
-  const linked = link.slice(0, link.length - beforeKey.length);
-  const afterValue = commonStart(linked, closing);
-  const between = opening.slice(0, opening.length - beforeKey.length);
-  const after = closing.slice(afterValue.length);
-  if (two !== start + link + value(second) + closing || ending !== between + after) return undefined;
-  const spelled = (["true", "false", "null"] as const).map((word, i) => {
-    const text = words[i]!.slice(head.length + beforeValue.length, words[i]!.length - closing.length);
-    return [word, text.toLowerCase() === word || (word === "null" && text === "None") ? text : word];
-  });
-  const each: EachArgument = {
-    ...{ beforeKey, beforeValue, afterValue, separator: linked.slice(afterValue.length) },
-    ...{ bare: quotes === "" && quote === "", quote: quote === "" ? undefined : quote },
-    words: Object.fromEntries(spelled) as Words,
-  };
-  if (quote !== "") {
-    const probe = JSON.stringify(probeValue([key, second]));
-    const written = notation(probe, { quote, words: each.words }, (text) => text);
-    if (nested !== head + beforeValue + written.join("") + closing) return undefined;
-  }
-  const joint = jointOf(value(key) + afterValue);
-  return { beforeThought: "", separator, before, between, after, joint, each, end: undefined };
-}
 
 /**
  * Calls as pieces, the first one after `thought` if there is one. Adjacent untrusted ones are one.
@@ -270,16 +179,4 @@ function membersIn(json: string): [key: string, value: string][] {
 
 function untrusted(text: string): TextPiece {
   return { text, trusted: false };
-}
-
-function commonStart(a: string, b: string): string {
-  let length = 0;
-  while (length < a.length && a[length] === b[length]) length++;
-  return a.slice(0, length);
-}
-
-function commonEnd(a: string, b: string): string {
-  let length = 0;
-  while (length < Math.min(a.length, b.length) && a.at(-1 - length) === b.at(-1 - length)) length++;
-  return a.slice(a.length - length);
 }

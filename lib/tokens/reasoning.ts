@@ -5,7 +5,11 @@
  * completion it always stands between the tags.
  */
 
+import { NlacError } from "../base/errors.ts";
 import { channelCall, mayBeHeader } from "./channel-call.ts";
+import { probeOf } from "./continuation.ts";
+import type { Turn } from "./messages.ts";
+import type { TemplateRenderer } from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 export const thinkOpen = "<think>";
@@ -32,6 +36,39 @@ export interface ReasoningForm {
 
 /** Gemma 4's tags. A line with the channel's name follows the first one. */
 export const channelTags = { open: "<|channel>thought\n", mark: "<|channel>", close: "<channel|>" } as const;
+
+/** The form of the template, found by rendering a turn before a question; undefined if it drops nothing. */
+export function reasoningFormOf(renderer: TemplateRenderer): ReasoningForm | undefined {
+  const question: Turn = { role: "user", content: "Begin." };
+  const { content: mark } = probeOf(renderer, { after: "user", system: false }, []);
+  const after = (said: string) =>
+    renderer.render([question, { role: "assistant", content: said }, { role: "user", content: "On." }]);
+  try {
+    const plain = after(mark);
+    const reasoned = after(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${mark}`);
+    const dropsLineBreaks = reasoned === plain;
+    const asked = renderer.render([question]);
+    const opening = renderer.render([question], { addGenerationPrompt: true }).slice(asked.length);
+    if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) {
+      // What opens an earlier answer beyond the generation prompt, the model writes itself: tags.
+      const before = plain.slice(asked.length, plain.indexOf(mark));
+      const answer = before.slice(opening.length);
+      const inTags = answer.startsWith("<") && answer.endsWith(">") && !answer.includes(thinkClose);
+      if (opening !== "" && plain.startsWith(asked) && before.startsWith(opening) && inTags)
+        return { dropsLineBreaks: false, opened: false, messages: { opening, answer } };
+      const { open, close } = channelTags;
+      const dropped = after(`${open}Why not.\n${close}\n${mark}`) === plain;
+      return dropped ? { dropsLineBreaks: true, opened: false, tags: channelTags } : undefined;
+    }
+    return {
+      dropsLineBreaks,
+      opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose),
+    };
+  } catch (error) {
+    if (error instanceof NlacError) return undefined; // a template that refuses such a conversation
+    throw error;
+  }
+}
 
 /** The part of a turn that stays in the history. */
 export interface KeptTurn {

@@ -10,18 +10,11 @@
 import { NlacError } from "../base/errors.ts";
 import type { Message } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
-import { type CallForm, callFormOf, callPieces, mapForm, probeNumber, probeValue } from "./call-form.ts";
-import {
-  type ContinuationContext,
-  closingIds,
-  continuationIds,
-  openingIds,
-  openingText,
-  probeOf,
-  textAfter,
-} from "./continuation.ts";
-import { callingTurn, checkMessages, isCallId } from "./messages.ts";
-import { channelTags, type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
+import { type CallForm, callPieces, mapForm } from "./call-form.ts";
+import { type ContinuationContext, closingIds, continuationIds, openingIds } from "./continuation.ts";
+import { detectCallForm } from "./detect-call-form.ts";
+import { checkMessages, isCallId } from "./messages.ts";
+import { type ReasoningForm, reasoningFormOf } from "./reasoning.ts";
 import { probeTool, type RenderOptions, refuses, TemplateRenderer } from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -48,22 +41,6 @@ export interface WrittenCalls {
   tokens: number[];
   /** The id that ends the turn in place of the usual one, if there is one. */
   end?: number;
-}
-
-/**
- * A form of which the thought is a message of its own (gpt-oss): the start of the call's message
- * then belongs to the separator. Undefined if the text before the thought does not fit.
- */
-function withOwnThought(form: CallForm, opening: string, before: string | undefined): CallForm | undefined {
-  const between = form.separator + form.before;
-  const at = opening === "" ? -1 : between.lastIndexOf(opening);
-  if (at < 0) return form;
-  if (before?.startsWith(opening) !== true) return undefined;
-  const start = at + opening.length;
-  return {
-    ...{ ...form, beforeThought: before.slice(opening.length) },
-    ...{ separator: between.slice(0, start), before: between.slice(start) },
-  };
 }
 
 /** A chat template. Immutable, except that it remembers what it has found out. */
@@ -116,40 +93,8 @@ export class ChatTemplate {
    * question.
    */
   get reasoning(): ReasoningForm | undefined {
-    this.#reasoning ??= { form: this.#reasoningForm() };
+    this.#reasoning ??= { form: reasoningFormOf(this.#renderer) };
     return this.#reasoning.form;
-  }
-
-  #reasoningForm(): ReasoningForm | undefined {
-    const question: Message = { role: "user", content: "Begin." };
-    const { content: mark } = probeOf(this.#renderer, { after: "user", system: false }, []);
-    const after = (said: string) =>
-      this.render([question, { role: "assistant", content: said }, { role: "user", content: "On." }]);
-    try {
-      const plain = after(mark);
-      const reasoned = after(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${mark}`);
-      const dropsLineBreaks = reasoned === plain;
-      const asked = this.render([question]);
-      const opening = this.render([question], { addGenerationPrompt: true }).slice(asked.length);
-      if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) {
-        // What opens an earlier answer beyond the generation prompt, the model writes itself: tags.
-        const before = plain.slice(asked.length, plain.indexOf(mark));
-        const answer = before.slice(opening.length);
-        const inTags = answer.startsWith("<") && answer.endsWith(">") && !answer.includes(thinkClose);
-        if (opening !== "" && plain.startsWith(asked) && before.startsWith(opening) && inTags)
-          return { dropsLineBreaks: false, opened: false, messages: { opening, answer } };
-        const { open, close } = channelTags;
-        const dropped = after(`${open}Why not.\n${close}\n${mark}`) === plain;
-        return dropped ? { dropsLineBreaks: true, opened: false, tags: channelTags } : undefined;
-      }
-      return {
-        dropsLineBreaks,
-        opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose),
-      };
-    } catch (error) {
-      if (error instanceof NlacError) return undefined; // a template that refuses such a conversation
-      throw error;
-    }
   }
 
   /**
@@ -279,7 +224,7 @@ export class ChatTemplate {
     let form = forms.get(key);
     if (form === undefined) {
       try {
-        form = this.#renderCallForm(tokenizer, { system, tools });
+        form = detectCallForm(this.#renderer, tokenizer, { system, tools });
       } catch (error) {
         if (!refuses(error)) throw error;
         form = error;
@@ -288,77 +233,5 @@ export class ChatTemplate {
     }
     if (form instanceof NlacError) throw form;
     return form;
-  }
-
-  #renderCallForm(
-    tokenizer: Tokenizer,
-    { system, tools }: Omit<ContinuationContext, "after">,
-  ): CallForm<TextPiece[]> {
-    const context = { system, tools };
-    const marking = this.#renderer.marking(tokenizer, [], tools);
-    const { messages, content: mark } = probeOf(this.#renderer, { ...context, after: "user" }, []);
-    const said = `${mark}said`;
-    const probes = { names: [`${mark}name`, `${mark}other`], keys: [`${mark}key`, `${mark}second`] } as const;
-    const [name, other] = probes.names;
-    const [key, second] = probes.keys;
-    const end = probeOf(this.#renderer, { ...context, after: "assistant" }, []);
-    const closing = textAfter(end, this.#renderer.render(end.messages, { tools }, marking));
-    const asked = this.#renderer.render(messages, { tools }, marking);
-    const opening = this.#renderer
-      .render(messages, { tools, addGenerationPrompt: true }, marking)
-      .slice(asked.length);
-    /** The text of a turn of calls after what is said before them, and the text before that. */
-    const rendered = (...calls: { name: string; given: Record<string, unknown> }[]) => {
-      const { tool_calls = [] } = callingTurn(calls.map(({ name, given }) => ({ name, arguments: given })));
-      const render = (content: string) =>
-        this.#renderer.render([...messages, { role: "assistant", content, tool_calls }], { tools }, marking);
-      const text = render(said);
-      const at = text.lastIndexOf(said);
-      if (at >= 0 && text.indexOf(calls[0]!.name) > at)
-        return { turn: text.slice(at + said.length), before: text.slice(0, at) };
-      // Llama's template omits text next to a call, and Gemma 4's writes it after the call.
-      const alone = render("").slice(asked.length);
-      const start = alone.startsWith(opening)
-        ? opening
-        : openingText(this.#renderer, { ...context, after: "user" }, marking).text;
-      return { turn: alone.slice(start.length), before: undefined };
-    };
-    const open = (turn: string) =>
-      turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn;
-    const written = (...calls: { name: string; given: Record<string, unknown> }[]) =>
-      open(rendered(...calls).turn);
-    const withValue = (value: unknown) => written({ name, given: { [key]: value } });
-    let pair: string | undefined;
-    try {
-      pair = written({ name, given: { [key]: key } }, { name: other, given: { [key]: key } });
-    } catch {
-      // Some templates refuse more than one call.
-    }
-    const { turn, before } = rendered({ name, given: { [key]: key } });
-    const form = callFormOf(
-      { names: [...probes.names], keys: [...probes.keys] },
-      {
-        one: open(turn),
-        two: written({ name, given: { [key]: key, [second]: second } }),
-        none: written({ name, given: {} }),
-        number: withValue(probeNumber),
-        words: [true, false, null].map(withValue),
-        nested: withValue(probeValue(probes.keys)),
-        pair,
-      },
-    );
-    const parted = form && withOwnThought(form, opening, before?.slice(asked.length));
-    if (parted === undefined || !this.readsTools)
-      throw new NlacError(
-        "ERR_CONFIG",
-        "The model's chat template does not support function calls, or writes them in an unknown form; " +
-          'the action format "call" needs them. Use the action format "tool" in the environment.',
-      );
-    const separator = parted.separator === "" ? "\n" : parted.separator;
-    const pieces = mapForm({ ...parted, separator }, (text) => marking.marks.read(text));
-    const last = pieces.after.at(-1);
-    const ends = last?.trusted === true && tokenizer.callEndIds.has(tokenizer.idOf(last.text) ?? -1);
-    if (turn.endsWith(closing) || !ends) return pieces;
-    return { ...pieces, after: pieces.after.slice(0, -1), end: [last] };
   }
 }

@@ -1,8 +1,8 @@
 /**
- * The form in which a chat template writes function calls, and calls written in it.
- * detect-call-form.ts finds it out. Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3, Mistral,
- * gpt-oss), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments, Gemma 4 in a
- * notation with a mark on both sides of strings).
+ * The form in which a chat template writes function calls (detect-call-form.ts finds it), and calls
+ * written in it. Two kinds: the arguments as one JSON object after the name (Llama 3, Qwen2.5, Qwen3,
+ * Mistral, gpt-oss), or one by one (Qwen3.5 in tags, OLMo 3 like Python's keyword arguments, Gemma 4
+ * in a notation with a mark on both sides of strings).
  */
 
 import { NlacError } from "../base/errors.ts";

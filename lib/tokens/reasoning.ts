@@ -1,6 +1,6 @@
 /**
- * The reasoning before an answer, and the part of a generation that remains after the chat template
- * has dropped it. Reasoning stands between <think> tags; between control tokens (Gemma 4); or in
+ * The reasoning before an answer: how a chat template drops it, and the part of a generation that
+ * remains. Reasoning stands between <think> tags; between control tokens (Gemma 4); or in
  * messages of its own before the one that has the answer or a call (gpt-oss). In the text of a
  * completion it always stands between the tags.
  */
@@ -37,33 +37,32 @@ export interface ReasoningForm {
 /** Gemma 4's tags. A line with the channel's name follows the first one. */
 export const channelTags = { open: "<|channel>thought\n", mark: "<|channel>", close: "<channel|>" } as const;
 
-/** The form of the template, found by rendering a turn before a question; undefined if it drops nothing. */
+/** Compares renderings of an earlier turn with and without reasoning. Undefined if all of it stays. */
 export function reasoningFormOf(renderer: TemplateRenderer): ReasoningForm | undefined {
+  const { content: answer } = probeOf(renderer, { after: "user", system: false }, []);
   const question: Turn = { role: "user", content: "Begin." };
-  const { content: mark } = probeOf(renderer, { after: "user", system: false }, []);
-  const after = (said: string) =>
+  const earlier = (said: string) =>
     renderer.render([question, { role: "assistant", content: said }, { role: "user", content: "On." }]);
   try {
-    const plain = after(mark);
-    const reasoned = after(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${mark}`);
-    const dropsLineBreaks = reasoned === plain;
+    const plain = earlier(answer);
     const asked = renderer.render([question]);
     const opening = renderer.render([question], { addGenerationPrompt: true }).slice(asked.length);
-    if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) {
-      // What opens an earlier answer beyond the generation prompt, the model writes itself: tags.
-      const before = plain.slice(asked.length, plain.indexOf(mark));
-      const answer = before.slice(opening.length);
-      const inTags = answer.startsWith("<") && answer.endsWith(">") && !answer.includes(thinkClose);
-      if (opening !== "" && plain.startsWith(asked) && before.startsWith(opening) && inTags)
-        return { dropsLineBreaks: false, opened: false, messages: { opening, answer } };
-      const { open, close } = channelTags;
-      const dropped = after(`${open}Why not.\n${close}\n${mark}`) === plain;
-      return dropped ? { dropsLineBreaks: true, opened: false, tags: channelTags } : undefined;
-    }
-    return {
-      dropsLineBreaks,
-      opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose),
-    };
+    // <think> tags.
+    const reasoned = earlier(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${answer}`);
+    const dropsLineBreaks = reasoned === plain;
+    if (dropsLineBreaks || reasoned === plain.replace(answer, () => `\n\n${answer}`))
+      return { dropsLineBreaks, opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose) };
+    // Messages of its own. What opens an earlier answer beyond the generation prompt, the model writes
+    // itself: tags.
+    const before = plain.slice(asked.length, plain.indexOf(answer));
+    const header = before.slice(opening.length);
+    const inTags = header.startsWith("<") && header.endsWith(">") && !header.includes(thinkClose);
+    if (opening !== "" && plain.startsWith(asked) && before.startsWith(opening) && inTags)
+      return { dropsLineBreaks: false, opened: false, messages: { opening, answer: header } };
+    // Control tokens.
+    const { open, close } = channelTags;
+    const dropped = earlier(`${open}Why not.\n${close}\n${answer}`) === plain;
+    return dropped ? { dropsLineBreaks: true, opened: false, tags: channelTags } : undefined;
   } catch (error) {
     if (error instanceof NlacError) return undefined; // a template that refuses such a conversation
     throw error;

@@ -54,7 +54,7 @@ const plainConversations: readonly (readonly Turn[])[] = (
   [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
 ).map((said) => said.map((role) => ({ role, content: "Begin." })));
 
-/** A Jinja chat template, parsed once. Immutable, except that it remembers what it has found out. */
+/** A Jinja chat template, parsed once. Immutable, except for what it remembers. */
 export class TemplateRenderer {
   readonly source: string;
   readonly variables: Readonly<Record<string, unknown>>;

@@ -1,6 +1,7 @@
 /**
- * Chat templates: from messages to text and ids, and the text by which a template continues a
- * conversation.
+ * Chat templates: from messages to text and ids. `ChatTemplate` encodes conversations
+ * (template-renderer.ts), what continues them (continuation.ts), and calls in the template's format
+ * (call-form.ts), and says how the template drops reasoning (reasoning.ts).
  *
  * Messages are not trusted: only added tokens that the template's own literals and variables spell
  * become ids (trusted-text.ts). Other text is unchanged. Its ids are those of the plain rendering,
@@ -43,7 +44,7 @@ export interface WrittenCalls {
   end?: number;
 }
 
-/** A chat template. Immutable, except that it remembers what it has found out. */
+/** A chat template. Immutable, except for what it remembers. */
 export class ChatTemplate {
   readonly source: string;
   readonly #renderer: TemplateRenderer;

@@ -57,10 +57,9 @@ export type { ContinuationContext } from "./tokens/continuation.ts";
 export {
   type AppendOptions,
   Conversation,
-  type ConversationJson,
   type SampledTurn,
-  type Segment,
 } from "./tokens/conversation.ts";
+export type { ConversationJson, Segment } from "./tokens/conversation-json.ts";
 export type { StreamDecoder } from "./tokens/decoder.ts";
 export type { AddedToken, NamedToken, TokenizerConfig, TokenizerJson } from "./tokens/format.ts";
 export type { CalledFunction } from "./tokens/messages.ts";

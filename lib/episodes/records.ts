@@ -9,7 +9,8 @@ import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
 import { lineAt, readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
 
 /** A reward of a served episode, so that a repeated request gets the same answer. */

@@ -3,7 +3,8 @@
 import { NlacError } from "../base/errors.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { ModelInfo } from "../native/addon.ts";
-import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
+import { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import { ChatTemplate } from "../tokens/template.ts";
 import type { RenderOptions } from "../tokens/template-renderer.ts";
 import type { DecodeOptions, Tokenizer } from "../tokens/tokenizer.ts";

@@ -6,7 +6,8 @@
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { AdamWOptions, Divergence, PreferenceLossOptions, StepResult, Support } from "../ops/options.ts";
 import type { Tensor } from "../ops/tensor.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { DecodeOptions } from "../tokens/tokenizer.ts";
 import type { Grammar } from "./grammar.ts";
 

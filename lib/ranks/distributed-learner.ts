@@ -45,7 +45,8 @@ import type {
   TokenKlOptions,
   WeightSet,
 } from "../model/language-model.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import { acceptPeers } from "./handshake.ts";
 import type { Ranks } from "./join.ts";
 import { openLearner } from "./open-learner.ts";

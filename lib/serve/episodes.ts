@@ -11,7 +11,8 @@ import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { ActionFormat } from "../prompts/policy.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import { actionOf } from "./answers.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
 import {

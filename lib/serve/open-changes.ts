@@ -7,7 +7,8 @@
 
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import { type OpenEpisode, type OpenRecord, timeOf } from "./open-episode.ts";
 import { withReadRewards } from "./repeated-rewards.ts";
 

@@ -4,7 +4,8 @@
 
 import type { Message } from "../contract/environment.ts";
 import type { AcknowledgedReward, EpisodeRecord } from "../episodes/records.ts";
-import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Held } from "./conversation-cache.ts";
 import type { Said } from "./protocol.ts";
 import type { Ending } from "./repeated-rewards.ts";

@@ -5,7 +5,7 @@
 
 import { floatsToBase64 } from "../base/float32-base64.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
-import type { ConversationJson } from "../tokens/conversation.ts";
+import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 
 /** Stored, as ids, in place of a text that is redacted to nothing: no part of a conversation is empty. */

@@ -5,28 +5,21 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { CallForm } from "./call-form.ts";
 import { calledFunctions } from "./called-functions.ts";
 import { completionText } from "./completion-text.ts";
+import {
+  type ConversationJson,
+  jsonAfter,
+  partsOf,
+  type Segment,
+  type TurnEnd,
+} from "./conversation-json.ts";
 import { type CalledFunction, callId, isCallId } from "./messages.ts";
 import { type KeptTurn, keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate, WrittenCalls } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
-
-/** A run of ids of one origin; `[start, end)` in tokens. */
-export interface Segment {
-  /**
-   * "environment": messages, with the template's text around them. "template": the start and end of
-   * an assistant's turn. "model": sampled ids, or the text of a scripted turn.
-   */
-  source: "template" | "environment" | "model";
-  start: number;
-  end: number;
-  /** One per id, natural logarithms; only for sampled ids. */
-  logProbs?: Float32Array;
-}
 
 /** The sampled tokens of one turn. */
 export interface SampledTurn {
@@ -44,20 +37,6 @@ export interface AppendOptions {
   reasoning?: "template" | "kept";
 }
 
-/** A conversation as JSON. Log probabilities are base64 of little-endian float32. */
-export interface ConversationJson {
-  version: 1;
-  tokens: number[];
-  segments: { source: Segment["source"]; start: number; end: number; logProbs?: string }[];
-  /**
-   * The end of each turn, and its role. `calls`: see `ContinuationContext`; only for templates that
-   * render results together with their calls, or with their ids.
-   */
-  turns: { end: number; role: Message["role"]; calls?: readonly CalledFunction[] }[];
-  system: boolean;
-  tools?: ToolSchema[];
-}
-
 /** Shared by forks; immutable except for the memo. */
 interface Context {
   tokenizer: Tokenizer;
@@ -70,8 +49,6 @@ interface Context {
   callForm?: { form: CallForm | undefined };
 }
 
-type Turn = ConversationJson["turns"][number];
-
 /** The tokens of a conversation. They are only appended to, so that a prefix can be cached. */
 export class Conversation {
   readonly #context: Context;
@@ -81,13 +58,13 @@ export class Conversation {
   /** Whether it may grow in place, because no other conversation does. */
   #owner: boolean;
   readonly #segments: Segment[];
-  readonly #turns: Turn[];
+  readonly #turns: TurnEnd[];
 
   private constructor(
     context: Context,
     tokens: number[],
     segments: Segment[],
-    turns: Turn[],
+    turns: TurnEnd[],
     length = tokens.length,
     owner = true,
   ) {
@@ -332,20 +309,9 @@ export class Conversation {
     return { kept, rest: this.#jsonAfter(kept) };
   }
 
-  /** What follows the first `kept` turns, without tools. */
   #jsonAfter(kept: number): ConversationJson {
-    const offset = kept === 0 ? 0 : this.#turns[kept - 1]!.end;
-    const segments = this.#segments.slice(this.#segments.findLastIndex(({ end }) => end <= offset) + 1);
-    return {
-      version: 1,
-      tokens: this.#tokens.slice(offset, this.#length),
-      segments: segments.map(({ source, start, end, logProbs }) => ({
-        ...{ source, start: start - offset, end: end - offset },
-        ...(logProbs === undefined ? {} : { logProbs: floatsToBase64(logProbs) }),
-      })),
-      turns: this.#turns.slice(kept).map((turn) => ({ ...turn, end: turn.end - offset })),
-      system: this.#context.system,
-    };
+    const [tokens, length, segments, turns] = [this.#tokens, this.#length, this.#segments, this.#turns];
+    return jsonAfter({ tokens, length, segments, turns }, kept, this.#context.system);
   }
 
   /**
@@ -391,30 +357,7 @@ export class Conversation {
    * @throws NlacError ERR_VALUE if the parts are inconsistent
    */
   static fromJSON(json: ConversationJson, tokenizer: Tokenizer, template: ChatTemplate): Conversation {
-    if (json.version !== 1) {
-      throw new NlacError(
-        "ERR_VALUE",
-        `Conversations of version ${JSON.stringify(json.version)} cannot be read.`,
-      );
-    }
-    const segments = json.segments.map(({ source, start, end, logProbs }) => ({
-      source,
-      start,
-      end,
-      ...(logProbs === undefined ? {} : { logProbs: floatsFromBase64(logProbs) }),
-    }));
-    let covered = 0;
-    for (const { start, end, logProbs } of segments) {
-      const fits =
-        start === covered && end > start && (logProbs === undefined || logProbs.length === end - start);
-      if (!fits)
-        throw new NlacError("ERR_VALUE", `A segment of the conversation, [${start}, ${end}), does not fit.`);
-      covered = end;
-    }
-    const ends = json.turns.map(({ end }) => end);
-    if (covered !== json.tokens.length || ends.at(-1) !== covered) {
-      throw new NlacError("ERR_VALUE", "The conversation's segments and turns do not cover its tokens.");
-    }
+    const { segments, turns } = partsOf(json);
     const context: Context = {
       tokenizer,
       template,
@@ -422,12 +365,7 @@ export class Conversation {
       tools: json.tools,
       remembered: new Map(),
     };
-    return new Conversation(
-      context,
-      [...json.tokens],
-      segments,
-      json.turns.map((turn) => ({ ...turn })),
-    );
+    return new Conversation(context, [...json.tokens], segments, turns);
   }
 
   #here() {

@@ -22,7 +22,8 @@ import type {
   WeightSet,
 } from "../../lib/model/language-model.ts";
 import { completionText } from "../../lib/tokens/completion-text.ts";
-import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
+import { Conversation } from "../../lib/tokens/conversation.ts";
+import type { ConversationJson } from "../../lib/tokens/conversation-json.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";
 

@@ -3,7 +3,8 @@
 import { describe, expect, it } from "vitest";
 import type { Message } from "../../lib/contract/environment.ts";
 import { parseCalls } from "../../lib/prompts/calls.ts";
-import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
+import { Conversation } from "../../lib/tokens/conversation.ts";
+import type { ConversationJson } from "../../lib/tokens/conversation-json.ts";
 import { parseTemplate, renderTemplate } from "../../lib/tokens/jinja.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";

@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
-import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
+import { Conversation } from "../../lib/tokens/conversation.ts";
+import type { ConversationJson } from "../../lib/tokens/conversation-json.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { smollm2Metadata, type TokenizerName, tokenizerNamed, tokenizerNames } from "./fixtures.ts";

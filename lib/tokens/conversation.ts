@@ -1,14 +1,12 @@
 /**
  * A conversation as token ids. It grows by appending ids and is never rendered or tokenized again:
  * sampled tokens and their log probabilities stay as they are, and the template's text for a turn
- * is appended once. Reasoning is left out if the template drops it from the history.
+ * is appended once. Reasoning is left out if the template drops it from the history. What the
+ * template adds and drops comes from turn-format.ts.
  */
 
 import { NlacError } from "../base/errors.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import type { CallForm } from "./call-form.ts";
-import { calledFunctions } from "./called-functions.ts";
-import { completionText } from "./completion-text.ts";
 import {
   type ConversationJson,
   jsonAfter,
@@ -16,10 +14,11 @@ import {
   type Segment,
   type TurnEnd,
 } from "./conversation-json.ts";
-import { type CalledFunction, callId, isCallId } from "./messages.ts";
-import { type KeptTurn, keptOf, keptTextOf } from "./reasoning.ts";
+import type { CalledFunction } from "./messages.ts";
+import { keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate, WrittenCalls } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
+import { TurnFormat } from "./turn-format.ts";
 
 /** The sampled tokens of one turn. */
 export interface SampledTurn {
@@ -37,21 +36,10 @@ export interface AppendOptions {
   reasoning?: "template" | "kept";
 }
 
-/** Shared by forks; immutable except for the memo. */
-interface Context {
-  tokenizer: Tokenizer;
-  template: ChatTemplate;
-  system: boolean;
-  tools: readonly ToolSchema[] | undefined;
-  /** Ids of the start of a turn, by the previous role, and of its end. */
-  remembered: Map<string, readonly number[]>;
-  /** See `#callForm`. */
-  callForm?: { form: CallForm | undefined };
-}
-
 /** The tokens of a conversation. They are only appended to, so that a prefix can be cached. */
 export class Conversation {
-  readonly #context: Context;
+  /** Shared by forks. */
+  readonly #format: TurnFormat;
   /** The first `#length` of these are the ids. Forks share the array until they grow. */
   #tokens: number[];
   #length: number;
@@ -61,14 +49,14 @@ export class Conversation {
   readonly #turns: TurnEnd[];
 
   private constructor(
-    context: Context,
+    format: TurnFormat,
     tokens: number[],
     segments: Segment[],
     turns: TurnEnd[],
     length = tokens.length,
     owner = true,
   ) {
-    this.#context = context;
+    this.#format = format;
     this.#tokens = tokens;
     this.#length = length;
     this.#owner = owner;
@@ -87,20 +75,15 @@ export class Conversation {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: readonly Message[],
-    options: { tools?: readonly ToolSchema[] | undefined } = {},
+    { tools }: { tools?: readonly ToolSchema[] | undefined } = {},
   ): Conversation {
     const last = messages.at(-1);
     if (last === undefined)
       throw new NlacError("ERR_VALUE", "A conversation starts with at least one message.");
-    const context: Context = {
-      tokenizer,
-      template,
-      system: messages.some(({ role }) => role === "system"),
-      tools: options.tools,
-      remembered: new Map(),
-    };
-    const conversation = new Conversation(context, [], [], []);
-    conversation.#push("environment", template.encode(tokenizer, messages, { tools: options.tools }));
+    const system = messages.some(({ role }) => role === "system");
+    const format = new TurnFormat(tokenizer, template, system, tools);
+    const conversation = new Conversation(format, [], [], []);
+    conversation.#push("environment", template.encode(tokenizer, messages, { tools }));
     conversation.#endTurn(last.role);
     return conversation;
   }
@@ -117,7 +100,7 @@ export class Conversation {
 
   /** The functions that the template describes. */
   get tools(): readonly ToolSchema[] {
-    return this.#context.tools ?? [];
+    return this.#format.tools ?? [];
   }
 
   /** Number of ids. */
@@ -142,8 +125,8 @@ export class Conversation {
       let end = i + 1;
       while (end < messages.length && messages[end]!.role !== "assistant") end++;
       const run = messages.slice(i, end);
-      const { template, tokenizer } = this.#context;
-      const here = this.#here();
+      const { template, tokenizer } = this.#format;
+      const here = this.#format.contextAfter(this.#last);
       this.#push("environment", template.encodeContinuation(tokenizer, here, run));
       const answersOnly = run.every(({ role }) => role === "tool");
       const answered = run.length - (here.after === "tool" ? 0 : 1);
@@ -156,7 +139,7 @@ export class Conversation {
 
   /** The prompt: all ids and the start of an assistant's turn, as a new array. */
   prompt(): number[] {
-    return this.tokens.concat(this.#opening());
+    return this.tokens.concat(this.#format.generationPrompt(this.#last));
   }
 
   /**
@@ -182,9 +165,9 @@ export class Conversation {
         `There are ${logProbs.length} log probabilities for ${tokens.length} tokens.`,
       );
     }
-    const { head, from, to, calls } = this.#kept(tokens, reasoning);
+    const { head, from, to, calls } = this.#format.kept(tokens, reasoning);
     const kept = { tokens: tokens.slice(from, to), logProbs: logProbs?.slice(from, to) };
-    return this.#appendTurn(this.#openingOf(calls, reasoning), kept, calls, head);
+    return this.#appendTurn(this.#format.opening(this.#last, calls, reasoning), kept, calls, head);
   }
 
   /**
@@ -198,13 +181,13 @@ export class Conversation {
 
   /** Several calls of one turn; a thought stands with the first one. Throws as `writeCall`. */
   writeCalls(calls: readonly CallText[]): WrittenCalls {
-    const { template, tokenizer } = this.#context;
-    return template.writeCalls(tokenizer, this.#here(), calls);
+    const { template, tokenizer, system, tools } = this.#format;
+    return template.writeCalls(tokenizer, { system, tools }, calls);
   }
 
   /** The ids of an answer as the model writes it, with what its template has between messages. */
   writeAnswer(text: string): number[] {
-    const { template, tokenizer } = this.#context;
+    const { template, tokenizer } = this.#format;
     const start = template.reasoning?.messages?.answer;
     return [...(start === undefined ? [] : tokenizer.encodeTemplate(start)), ...tokenizer.encode(text)];
   }
@@ -214,7 +197,7 @@ export class Conversation {
    * reasoning.
    */
   withoutReasoning({ tokens }: SampledTurn): number[] {
-    const { head, from, to } = this.#kept(tokens);
+    const { head, from, to } = this.#format.kept(tokens);
     return [...head, ...tokens.slice(from, to)];
   }
 
@@ -225,13 +208,13 @@ export class Conversation {
 
   /** Appends a turn of calls in the format of `writeCalls`. Throws as `writeCall`. */
   appendCalls(calls: readonly CallText[]): this {
-    const form = this.#callForm();
+    const form = this.#format.callForm;
     const kept = calls.map(({ thought = "", ...call }) =>
       // A thought that is a message of its own is reasoning.
       form?.beforeThought ? call : { ...call, thought: this.keptText(thought) },
     );
-    const called = this.#calledOf(calls);
-    return this.#appendTurn(this.#openingOf(called), this.writeCalls(kept), called);
+    const called = this.#format.calledOf(calls);
+    return this.#appendTurn(this.#format.opening(this.#last, called), this.writeCalls(kept), called);
   }
 
   /**
@@ -239,8 +222,8 @@ export class Conversation {
    * reasoning as `appendGeneration` does.
    */
   appendAssistantText(text: string): this {
-    const tokens = this.#context.tokenizer.encode(this.keptText(text));
-    return this.#appendTurn(this.#openingOf(undefined), { tokens });
+    const tokens = this.#format.tokenizer.encode(this.keptText(text));
+    return this.#appendTurn(this.#format.opening(this.#last, undefined), { tokens });
   }
 
   /**
@@ -248,7 +231,7 @@ export class Conversation {
    * reasoning that the template drops.
    */
   keptText(text: string): string {
-    const { reasoning } = this.#context.template;
+    const { reasoning } = this.#format.template;
     return reasoning === undefined ? text : keptTextOf(text, reasoning);
   }
 
@@ -274,7 +257,7 @@ export class Conversation {
    */
   fork(): Conversation {
     const [segments, turns] = [[...this.#segments], [...this.#turns]];
-    return new Conversation(this.#context, this.#tokens, segments, turns, this.#length, false);
+    return new Conversation(this.#format, this.#tokens, segments, turns, this.#length, false);
   }
 
   /**
@@ -294,7 +277,7 @@ export class Conversation {
 
   /** The input of `fromJSON`; for `JSON.stringify`. */
   toJSON(): ConversationJson {
-    const { tools } = this.#context;
+    const { tools } = this.#format;
     return { ...this.#jsonAfter(0), ...(tools === undefined ? {} : { tools: [...tools] }) };
   }
 
@@ -311,7 +294,7 @@ export class Conversation {
 
   #jsonAfter(kept: number): ConversationJson {
     const [tokens, length, segments, turns] = [this.#tokens, this.#length, this.#segments, this.#turns];
-    return jsonAfter({ tokens, length, segments, turns }, kept, this.#context.system);
+    return jsonAfter({ tokens, length, segments, turns }, kept, this.#format.system);
   }
 
   /**
@@ -319,12 +302,12 @@ export class Conversation {
    * render what follows, for `extend`.
    */
   ending(): ConversationJson {
-    const { system, tools } = this.#context;
+    const { system, tools } = this.#format;
     return {
       version: 1,
       tokens: [0],
       segments: [{ source: "environment", start: 0, end: 1 }],
-      turns: [{ ...this.#turns.at(-1)!, end: 1 }],
+      turns: [{ ...this.#last, end: 1 }],
       system,
       ...(tools === undefined ? {} : { tools: [...tools] }),
     };
@@ -340,14 +323,14 @@ export class Conversation {
 
   /** Ids of the template around turns that were rendered so far, by where they stand. */
   get remembered(): ReadonlyMap<string, readonly number[]> {
-    return this.#context.remembered;
+    return this.#format.remembered;
   }
 
   /**
    * Takes over the `remembered` ids of a conversation with the same tokenizer, template and tools.
    */
   remember(rendered: ReadonlyMap<string, readonly number[]>): this {
-    for (const [key, ids] of rendered) this.#context.remembered.set(key, ids);
+    for (const [key, ids] of rendered) this.#format.remembered.set(key, ids);
     return this;
   }
 
@@ -358,95 +341,13 @@ export class Conversation {
    */
   static fromJSON(json: ConversationJson, tokenizer: Tokenizer, template: ChatTemplate): Conversation {
     const { segments, turns } = partsOf(json);
-    const context: Context = {
-      tokenizer,
-      template,
-      system: json.system,
-      tools: json.tools,
-      remembered: new Map(),
-    };
-    return new Conversation(context, [...json.tokens], segments, turns);
+    const format = new TurnFormat(tokenizer, template, json.system, json.tools);
+    return new Conversation(format, [...json.tokens], segments, turns);
   }
 
-  #here() {
-    const { system, tools } = this.#context;
-    const { role, calls } = this.#turns.at(-1)!;
-    return { after: role, system, tools, calls };
-  }
-
-  /** Where the next turn stands, for `#remember`. */
-  #place(): string {
-    const { after, calls } = this.#here();
-    return calls === undefined ? after : `${after} of calls`;
-  }
-
-  #opening(): readonly number[] {
-    const { template, tokenizer } = this.#context;
-    const here = this.#here();
-    return this.#remember(`after ${this.#place()}`, () =>
-      template.encodeContinuation(tokenizer, here, [], { addGenerationPrompt: true }),
-    );
-  }
-
-  /** The start of a turn in the history. */
-  #openingOf(
-    calls: readonly CalledFunction[] | undefined,
-    reasoning: AppendOptions["reasoning"] = "template",
-  ): readonly number[] {
-    const form = reasoning === "template" ? this.#context.template.reasoning : undefined;
-    // A call's message follows the generation prompt, with a header of its own.
-    const isMessage = calls !== undefined && form?.messages !== undefined;
-    return form === undefined || isMessage ? this.#opening() : this.#openingOfEarlier();
-  }
-
-  /**
-   * The form of calls with which results are rendered; undefined without tools, and if the template
-   * does not support calls. Only rendered for vocabularies with an id that ends turns of calls, and
-   * for templates that show ids.
-   */
-  #callForm(): CallForm | undefined {
-    const { template, tokenizer, system, tools = [] } = this.#context;
-    const isPossible = tools.length > 0 && (tokenizer.callEndIds.size > 0 || template.readsCallIds);
-    this.#context.callForm ??= {
-      form: isPossible ? template.knownCallForm(tokenizer, { system, tools }) : undefined,
-    };
-    return this.#context.callForm.form;
-  }
-
-  /** What of `calls` their results are rendered with; undefined if nothing. */
-  #calledOf(calls: readonly { name: string; id?: string | undefined }[]): CalledFunction[] | undefined {
-    const form = this.#callForm();
-    if (form === undefined || calls.length === 0) return undefined;
-    if (this.#context.template.readsCallIds)
-      return calls.map(({ name, id }, i) => ({ name, id: isCallId(id) ? id : callId(i) }));
-    return form.end === undefined ? undefined : calls.map(({ name }) => ({ name }));
-  }
-
-  /**
-   * The part of a sampled turn that stays in the history, and its calls if results are rendered with
-   * them. If the template ends turns of calls in its own way, nothing stays of a stop id that ends the
-   * other kind of turn.
-   */
-  #kept(
-    tokens: readonly number[],
-    reasoning: AppendOptions["reasoning"] = "template",
-  ): KeptTurn & { calls: readonly CalledFunction[] | undefined } {
-    const { template, tokenizer } = this.#context;
-    const form = reasoning === "template" ? template.reasoning : undefined;
-    const kept =
-      form === undefined ? { head: [], from: 0, to: tokens.length } : keptOf(tokenizer, tokens, form);
-    const { from, to } = kept;
-    const callForm = this.#callForm();
-    if (callForm === undefined || (callForm.end === undefined && !template.readsCallIds))
-      return { ...kept, calls: undefined };
-    const calls = this.#calledOf(
-      calledFunctions(completionText(tokenizer, tokens.slice(from, to)), callForm),
-    );
-    if (callForm.end === undefined) return { ...kept, calls };
-    const last = to > from ? tokens[to - 1]! : undefined;
-    const ended = last !== undefined && tokenizer.eosTokenIds.includes(last);
-    const fits = (last === tokenizer.idOf(callForm.end)) === (calls !== undefined);
-    return { ...kept, to: ended && !fits ? to - 1 : to, calls };
+  /** The last turn, which the next one follows. */
+  get #last(): TurnEnd {
+    return this.#turns.at(-1)!;
   }
 
   #appendTurn(
@@ -458,45 +359,9 @@ export class Conversation {
     this.#push("template", opening);
     this.#push("model", head);
     this.#push("model", tokens, logProbs);
-    const ends = calls !== undefined && this.#callForm()?.end !== undefined;
-    this.#push("template", ends ? this.#endOfCalls(tokens) : this.#closingAfter(tokens));
+    this.#push("template", this.#format.closingAfter(tokens, calls));
     this.#endTurn("assistant", calls);
     return this;
-  }
-
-  /** The end of a turn of calls, if it is missing after `tokens`. */
-  #endOfCalls(tokens: readonly number[]): readonly number[] {
-    const end = this.#context.tokenizer.idOf(this.#callForm()?.end ?? "");
-    return end === undefined || tokens.at(-1) === end ? [] : [end];
-  }
-
-  /** The start of a turn that others follow. */
-  #openingOfEarlier(): readonly number[] {
-    const { template, tokenizer } = this.#context;
-    const here = this.#here();
-    return this.#remember(`earlier, after ${this.#place()}`, () => template.encodeOpening(tokenizer, here));
-  }
-
-  /** The part of the turn's end that is missing after `tokens`. */
-  #closingAfter(tokens: readonly number[]): readonly number[] {
-    const { template, tokenizer } = this.#context;
-    const closing = this.#remember("closing", () => template.encodeClosing(tokenizer, this.#here()));
-    for (let written = Math.min(closing.length, tokens.length); written > 0; written--) {
-      const tail = tokens.slice(-written);
-      if (tail.every((id, i) => id === closing[i])) return closing.slice(written);
-    }
-    const last = tokens.at(-1);
-    if (last === undefined || !tokenizer.eosTokenIds.includes(last)) return closing;
-    return closing.slice(closing.findIndex((id) => tokenizer.specialIds.has(id)) + 1);
-  }
-
-  #remember(key: string, make: () => number[]): readonly number[] {
-    let ids = this.#context.remembered.get(key);
-    if (ids === undefined) {
-      ids = make();
-      this.#context.remembered.set(key, ids);
-    }
-    return ids;
   }
 
   #push(source: Segment["source"], ids: readonly number[], logProbs?: Float32Array): void {

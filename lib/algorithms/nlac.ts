@@ -218,6 +218,8 @@ const stateSchema = countersSchema.extend({
 });
 
 type State = z.infer<typeof stateSchema>;
+/** What the critic step of an update leaves to its policy step: the texts of L2. */
+type Pending = NonNullable<State["pending"]>;
 
 /** State shared by the functions below. */
 interface Training<Task> {
@@ -283,7 +285,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
         await checkpoint(false);
       }
       await explainProbes(training);
-      // Lines 7-11: each update takes two steps and moves θ̄.
+      // Lines 7-11: each update takes a step on L1 and one on L2, and moves θ̄.
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < config.updatesPerIteration && replay.drawable) {
@@ -365,58 +367,41 @@ function store<Task>({ replay, state, run }: Training<Task>, trajectory: Traject
 
 // ---------------------------------------------------------------------------------------- updating
 
-/** Lines 8 to 10 for one batch. Its random choices depend on (seed, update number) only. */
+/**
+ * Lines 8 to 10 for one batch: a step on L1, then a step on L2 that also moves θ̄. A stop between the
+ * steps writes `pending` to the checkpoint. Random choices depend on (seed, update number) only.
+ */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
-  const { model, state, config, run } = training;
-  state.pending ??= await critic(training);
-  const { texts, metrics, records } = state.pending;
-
-  // Line 9: θ ← θ - λ2 ∇L2. Line 10: moves θ̄, in the same pass as the step if one is taken.
-  const started = performance.now();
-  const targetRate = (state.updates + 1) % config.targetEvery === 0 ? config.targetRate : undefined;
-  let losses: Float32Array[] = [];
-  if (texts.length > 0) {
-    losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
-    metrics["loss/l2"] = mean(losses.map(mean));
-    await step(training, "policy", metrics, targetRate);
-  } else if (targetRate !== undefined) {
-    await model.updateTarget(targetRate);
-  }
-  metrics["target/distance"] = await model.targetDistance();
-  metrics["time/policy"] = (performance.now() - started) / 1000;
-  writeRecords(training, records, texts, losses);
+  const { state } = training;
+  state.pending ??= await updateCritic(training);
+  const metrics = await updatePolicy(training, state.pending);
   delete state.pending;
   state.drawn.shift();
   state.prepared.shift();
   return metrics;
 }
 
-/** Line 8, and the generations that line 9 needs: all are sampled under the same θ and θ̄. */
-async function critic<Task>(training: Training<Task>): Promise<NonNullable<State["pending"]>> {
+/** Line 8, with the completions of both steps, which are generated under the same θ and θ̄. */
+async function updateCritic<Task>(training: Training<Task>): Promise<Pending> {
   const { model, replay, state, config, run } = training;
-  const ahead = Math.min(config.updatesAhead, config.updatesPerIteration - state.updatesDone);
-  if (state.drawn.length === 0)
-    state.drawn = Array.from({ length: ahead }, () => replay.sample(config.batchSize));
-  if (state.prepared.length === 0)
-    state.prepared = await prepareUpdates(training, state.drawn, state.updates);
+  await prepare(training);
   const drawn = state.drawn[0]!;
   const { targets, refinements: refined, metrics: generated } = state.prepared[0]!;
-  const { indices, weights } = drawn;
-  const transitions = replay.get(indices);
+  const transitions = replay.get(drawn.indices);
   const started = performance.now();
 
   // L1, averaged over the tokens of a target and then over the batch. Its gradient is added up
   // here.
-  const usable = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
-  const texts = usable.map(({ text, i }) => ({
+  const taught = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
+  const targetTexts = taught.map(({ text, i }) => ({
     ...text,
-    weight: (config.criticWeight * weights[i]!) / (text.response.length * usable.length),
+    weight: (config.criticWeight * drawn.weights[i]!) / (text.response.length * taught.length),
   }));
   const options = criticOptions(run, config, state.updates);
-  const { losses, details } = await criticLosses(model, texts, run.signal, options);
-  /** Expands a list over usable targets to all transitions. */
+  const { losses, details } = await criticLosses(model, targetTexts, run.signal, options);
+  /** Expands a list over the taught transitions to all of the batch. */
   const placed = <T>(list: readonly T[]) =>
-    targets.map((_, i) => list[usable.findIndex((one) => one.i === i)]);
+    targets.map((_, i) => list[taught.findIndex((one) => one.i === i)]);
 
   const recordingStarted = performance.now();
   const completions = { update: state.updates, transitions, targets, refinements: refined };
@@ -444,17 +429,51 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   };
   // θ ← θ - λ1 ∇L1.
   throwIfAborted(run.signal);
-  if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
+  if (targetTexts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/record"] = recording / 1000;
   metrics["time/critic"] = (performance.now() - started - recording) / 1000;
-  metrics["replay/untaught"] = setPriorities(replay, indices, placed(losses.map(mean)));
+  metrics["replay/untaught"] = setPriorities(replay, drawn.indices, placed(losses.map(mean)));
 
+  // L2, averaged over the tokens of a refinement and then over the batch.
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));
-  return {
-    texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),
-    metrics,
-    records,
-  };
+  const texts = kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) }));
+  return { texts, metrics, records };
+}
+
+/** Lines 9 and 10, on the refinements that `updateCritic` returned. */
+async function updatePolicy<Task>(
+  training: Training<Task>,
+  { texts, metrics, records }: Pending,
+): Promise<Record<string, number>> {
+  const { model, state, config, run } = training;
+  const started = performance.now();
+  // θ ← θ - λ2 ∇L2, and θ̄ ← τ θ + (1 - τ) θ̄ in the same pass, or alone if no step is taken.
+  const targetRate = (state.updates + 1) % config.targetEvery === 0 ? config.targetRate : undefined;
+  let losses: Float32Array[] = [];
+  if (texts.length > 0) {
+    losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
+    metrics["loss/l2"] = mean(losses.map(mean));
+    await step(training, "policy", metrics, targetRate);
+  } else if (targetRate !== undefined) {
+    await model.updateTarget(targetRate);
+  }
+  metrics["target/distance"] = await model.targetDistance();
+  metrics["time/policy"] = (performance.now() - started) / 1000;
+  writeRecords(training, records, texts, losses);
+  return metrics;
+}
+
+/**
+ * Draws transitions, and generates targets y under θ̄ and refinements a^r under θ for them, unless an
+ * earlier update did so (`updatesAhead`).
+ */
+async function prepare<Task>(training: Training<Task>): Promise<void> {
+  const { replay, state, config } = training;
+  const ahead = Math.min(config.updatesAhead, config.updatesPerIteration - state.updatesDone);
+  if (state.drawn.length === 0)
+    state.drawn = Array.from({ length: ahead }, () => replay.sample(config.batchSize));
+  if (state.prepared.length === 0)
+    state.prepared = await prepareUpdates(training, state.drawn, state.updates);
 }
 
 /**
@@ -463,8 +482,8 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
  * from it. Its refinement is still trained on. Returns the number of these transitions.
  */
 function setPriorities(replay: ReplayBuffer, indices: readonly number[], l1: (number | undefined)[]): number {
-  const learned = new Set(indices.filter((_, i) => l1[i] !== undefined));
-  const untaught = new Set(indices.filter((index) => !learned.has(index)));
+  const taught = new Set(indices.filter((_, i) => l1[i] !== undefined));
+  const untaught = new Set(indices.filter((index) => !taught.has(index)));
   for (const index of untaught) replay.setPriority(index, 0);
   for (const [i, loss] of l1.entries()) {
     if (loss !== undefined && Number.isFinite(loss)) replay.setPriority(indices[i]!, Math.max(loss, 0));

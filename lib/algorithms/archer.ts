@@ -25,13 +25,14 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { derivedSeed, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
+import { UniformReplay } from "../replay/uniform.ts";
 import {
   countersSchema,
   endIteration,
@@ -126,7 +127,7 @@ interface Training<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;
   tasks: readonly Task[];
-  replay: Replay;
+  replay: UniformReplay<Stored>;
   state: State;
   config: ArcherConfig;
   run: TrainingRun;
@@ -144,8 +145,8 @@ export async function trainArcher<Task>(options: ArcherOptions<Task>): Promise<T
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  const replay = new Replay(config.replayCapacity, model.maxPositions);
-  const state = await restore(run, replay);
+  const replay = new UniformReplay<Stored>(config.replayCapacity);
+  const state = await restore(run, replay, model.maxPositions);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
   const showOverall = () =>
@@ -190,10 +191,14 @@ export async function trainArcher<Task>(options: ArcherOptions<Task>): Promise<T
   }
 }
 
-async function restore(run: TrainingRun, replay: Replay): Promise<State> {
+async function restore(
+  run: TrainingRun,
+  replay: UniformReplay<Stored>,
+  maxPositions: number,
+): Promise<State> {
   const saved = await run.restore();
   if (saved === undefined) return { ...newCounters(), skipped: { critic: 0, policy: 0 } };
-  for await (const trajectory of saved.trajectories) replay.add(trajectory);
+  for await (const trajectory of saved.trajectories) replay.add(storedOf(trajectory, maxPositions));
   return parseState(stateSchema, saved.state);
 }
 
@@ -209,7 +214,7 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
   const { model, replay, state, run } = training;
   const started = performance.now();
   const trajectories = await collectEpisodes(training, state.episodes);
-  for (const trajectory of trajectories) replay.add(trajectory);
+  for (const trajectory of trajectories) replay.add(storedOf(trajectory, model.maxPositions));
   state.episodes += trajectories.length;
   state.environmentSteps += stepsOf(trajectories);
   state.collected = true;
@@ -232,55 +237,20 @@ interface Stored {
   next?: number[];
 }
 
-/**
- * The newest transitions. A draw depends only on its seed and these, so no sampler state is
- * checkpointed.
- */
-class Replay {
-  readonly #capacity: number;
-  readonly #maxPositions: number;
-  readonly #stored: Stored[] = [];
-
-  constructor(capacity: number, maxPositions: number) {
-    this.#capacity = capacity;
-    this.#maxPositions = maxPositions;
-  }
-
-  /** Number of transitions stored. */
-  get size(): number {
-    return this.#stored.length;
-  }
-
-  /** Stores the episode's transitions whose values fit into the model's context. */
-  add(trajectory: Trajectory): void {
-    for (const transition of transitionsOf(trajectory)) {
-      const { state, action, observation, terminated } = transition;
-      const prompt = state.prompt();
-      if (prompt.length + action.length >= this.#maxPositions) continue;
-      const stored: Stored = { transition, prompt };
-      if (!terminated) {
-        stored.next = state
-          .fork()
-          .appendGeneration({ tokens: action })
-          .append(...observation)
-          .prompt();
-        if (stored.next.length >= this.#maxPositions) continue;
-      }
-      this.#stored.push(stored);
-    }
-    this.#stored.splice(0, Math.max(0, this.#stored.length - this.#capacity));
-  }
-
-  /** Draws `size` indices uniformly with replacement. */
-  draw(size: number, seed: number): number[] {
-    return Array.from({ length: size }, (_, i) =>
-      Math.floor(uniform(seed, streams.minibatch, i) * this.#stored.length),
-    );
-  }
-
-  get(indices: readonly number[]): Stored[] {
-    return indices.map((index) => this.#stored[index]!);
-  }
+/** The episode's transitions whose values fit into the model's context. */
+function storedOf(trajectory: Trajectory, maxPositions: number): Stored[] {
+  return transitionsOf(trajectory).flatMap((transition): Stored[] => {
+    const { state, action, observation, terminated } = transition;
+    const prompt = state.prompt();
+    if (prompt.length + action.length >= maxPositions) return [];
+    if (terminated) return [{ transition, prompt }];
+    const next = state
+      .fork()
+      .appendGeneration({ tokens: action })
+      .append(...observation)
+      .prompt();
+    return next.length < maxPositions ? [{ transition, prompt, next }] : [];
+  });
 }
 
 // ------------------------------------------------------------------------------------------ values

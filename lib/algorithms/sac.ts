@@ -33,13 +33,14 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { derivedSeed, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { SoftQModel, SoftQResult, SoftQText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
+import { UniformReplay } from "../replay/uniform.ts";
 import {
   countersSchema,
   endIteration,
@@ -139,7 +140,7 @@ interface Training<Task> {
   model: SoftQModel;
   environment: Environment<Task>;
   tasks: readonly Task[];
-  replay: Replay;
+  replay: UniformReplay<Episode>;
   state: State;
   config: SacConfig;
   run: TrainingRun;
@@ -156,8 +157,8 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  const replay = new Replay(config, model.maxPositions);
-  const { state, restored } = await restore(run, replay, config);
+  const replay = new UniformReplay<Episode>(config.replayCapacity);
+  const { state, restored } = await restore(run, replay, config, model.maxPositions);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
   const showOverall = () =>
@@ -180,7 +181,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
       if (!state.collected) {
         const started = performance.now();
         const trajectories = await collectEpisodes(training, state.episodes);
-        for (const trajectory of trajectories) replay.add(trajectory);
+        for (const trajectory of trajectories) replay.add(replayed(trajectory, model.maxPositions));
         state.episodes += trajectories.length;
         state.environmentSteps += stepsOf(trajectories);
         state.collected = true;
@@ -218,13 +219,14 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
 
 async function restore(
   run: TrainingRun,
-  replay: Replay,
+  replay: UniformReplay<Episode>,
   config: SacConfig,
+  maxPositions: number,
 ): Promise<{ state: State; restored: boolean }> {
   const saved = await run.restore();
   if (saved === undefined)
     return { state: { ...newCounters(), temperature: config.temperature }, restored: false };
-  for await (const trajectory of saved.trajectories) replay.add(trajectory);
+  for await (const trajectory of saved.trajectories) replay.add(replayed(trajectory, maxPositions));
   return { state: parseState(stateSchema, saved.state), restored: true };
 }
 
@@ -235,39 +237,11 @@ interface Episode {
   texts: EpisodeText[];
 }
 
-/**
- * The newest `replayCapacity` episodes. A draw depends only on its seed and these episodes, so no
- * sampler state is checkpointed.
- */
-class Replay {
-  readonly #capacity: number;
-  readonly #maxPositions: number;
-  readonly #episodes: Episode[] = [];
-
-  constructor({ replayCapacity }: SacConfig, maxPositions: number) {
-    this.#capacity = replayCapacity;
-    this.#maxPositions = maxPositions;
-  }
-
-  /** Number of episodes stored. */
-  get size(): number {
-    return this.#episodes.length;
-  }
-
-  /** Stores the episode if its outcome is known and it has policy tokens. */
-  add(trajectory: Trajectory): void {
-    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, this.#maxPositions);
-    if (texts.length === 0) return;
-    this.#episodes.push({ id: trajectory.id, reward: trajectory.reward, texts });
-    if (this.#episodes.length > this.#capacity) this.#episodes.shift();
-  }
-
-  /** Draws `size` episodes uniformly with replacement. */
-  draw(size: number, seed: number): Episode[] {
-    return Array.from({ length: size }, (_, i) => {
-      return this.#episodes[Math.floor(uniform(seed, streams.minibatch, i) * this.#episodes.length)]!;
-    });
-  }
+/** The episode, if its outcome is known and it has policy tokens; at most one. */
+function replayed(trajectory: Trajectory, maxPositions: number): Episode[] {
+  const { id, reward } = trajectory;
+  const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, maxPositions);
+  return texts.length === 0 ? [] : [{ id, reward, texts }];
 }
 
 // ---------------------------------------------------------------------------------------- updating
@@ -276,7 +250,8 @@ class Replay {
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, replay, state, config, run } = training;
   const started = performance.now();
-  const drawn = replay.draw(config.batchSize, derivedSeed(config.seed, streams.minibatch, state.updates));
+  const seed = derivedSeed(config.seed, streams.minibatch, state.updates);
+  const drawn = replay.get(replay.draw(config.batchSize, seed));
   const episodes = drawn.flatMap(({ texts }) => texts);
   const actions = episodes.reduce((sum, { weight }) => sum + weight.filter((w) => w !== 0).length, 0);
   const after = await valuesAfter(model, episodes, { ...config, temperature: state.temperature }, run.signal);

@@ -253,98 +253,7 @@ function storedOf(trajectory: Trajectory, maxPositions: number): Stored[] {
   });
 }
 
-// ------------------------------------------------------------------------------------------ values
-
-/** An action in a state: a prompt and the ids of the action. */
-interface Acted {
-  prompt: readonly number[];
-  action: readonly number[];
-}
-
-/**
- * The text in which the value head is read: V(s) before its first token, Q(s, a) before the token
- * that is appended to the action. Any token will do. Without advantages the surrogate of the policy
- * is 0, and only the value head's loss is left.
- */
-function valuedText({ prompt, action }: Acted, endOfTurn: number) {
-  const response = [...action, endOfTurn];
-  const zeros = response.map(() => 0);
-  const unused = { oldLogProbs: zeros, advantages: zeros, oldValues: zeros, returns: zeros };
-  return { prompt, response, weight: response.map(() => 1), ...unused };
-}
-
-/**
- * What a policy step needs to know of an action under θ, read in one pass without a gradient: Q(s, a),
- * and V(s, a_<t) and log π(a_t | s, a_<t) of each token of a. The first of V is V(s).
- */
-async function readActions<Task>(
-  { model, config, run }: Training<Task>,
-  acted: readonly Acted[],
-): Promise<{ q: number; before: Float32Array; logProbs: Float32Array }[]> {
-  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
-  const options = { value: { coefficient: 1 }, temperature: config.actionTemperature, withGradient: false };
-  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
-  return results.map(({ values, logProbs }) => ({
-    q: values!.at(-1)!,
-    before: values!.subarray(0, -1),
-    logProbs: logProbs.subarray(0, -1),
-  }));
-}
-
-/** ã ~ π_θ(· | s) for each prompt; the seed decides. */
-async function sampleActions<Task>(
-  { model, config, run }: Training<Task>,
-  prompts: readonly (readonly number[])[],
-  seed: number,
-): Promise<Acted[]> {
-  const generations = await model.generate(
-    prompts.map((tokens, i) => ({
-      tokens,
-      // Leaves room for the token at which Q is read.
-      maxNewTokens: Math.min(config.maxActionTokens, model.maxPositions - tokens.length - 1),
-      temperature: config.actionTemperature,
-      seed: derivedSeed(seed, streams.attempt, i),
-    })),
-    { signal: run.signal },
-  );
-  return generations.map(({ tokens }, i) => ({ prompt: prompts[i]!, action: tokens }));
-}
-
 // ------------------------------------------------------------------------------------------ critic
-
-/**
- * Draws the transitions of all critic steps of the iteration, and computes their targets under θ as
- * it is now: the target network. A transition that is drawn several times has one ã.
- */
-async function targetsOf<Task>(
-  training: Training<Task>,
-): Promise<{ targets: NonNullable<State["targets"]>; generated: number }> {
-  const { model, replay, state, config, run } = training;
-  const seed = derivedSeed(config.seed, streams.target, state.iteration);
-  const drawn = replay.draw(config.criticUpdatesPerIteration * config.batchSize, seed);
-  const indices = [...new Set(drawn)].sort((a, b) => a - b);
-  const stored = replay.get(indices);
-  const going = stored.flatMap(({ next }, i) => (next === undefined ? [] : [{ next, i }]));
-  const nextTexts = going.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
-  const nextValues = await inGroups(nextTexts, run.signal, (group) => model.values(group));
-  const qTargets = stored.map(({ transition }) => transition.reward);
-  for (const [j, { i }] of going.entries()) qTargets[i]! += config.discount * nextValues[j]![0]!;
-  const acted = await sampleActions(
-    training,
-    stored.map(({ prompt }) => prompt),
-    seed,
-  );
-  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
-  const values = await inGroups(texts, run.signal, (group) => model.values(group));
-  const place = new Map(indices.map((index, i) => [index, i]));
-  return {
-    targets: drawn.map((index): [number, number, number] => {
-      const i = place.get(index)!;
-      return [index, qTargets[i]!, values[i]!.at(-1)!];
-    }),
-    generated: acted.reduce((sum, { action }) => sum + action.length, 0),
-  };
-}
 
 /** One step on J_Q and J_V. */
 async function updateCritic<Task>(training: Training<Task>): Promise<Record<string, number>> {
@@ -393,6 +302,40 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
     "tokens/gradient": 2 * batch.length,
     "tokens/generated": generated,
     "time/critic": (performance.now() - started) / 1000,
+  };
+}
+
+/**
+ * Draws the transitions of all critic steps of the iteration, and computes their targets under θ as
+ * it is now: the target network. A transition that is drawn several times has one ã.
+ */
+async function targetsOf<Task>(
+  training: Training<Task>,
+): Promise<{ targets: NonNullable<State["targets"]>; generated: number }> {
+  const { model, replay, state, config, run } = training;
+  const seed = derivedSeed(config.seed, streams.target, state.iteration);
+  const drawn = replay.draw(config.criticUpdatesPerIteration * config.batchSize, seed);
+  const indices = [...new Set(drawn)].sort((a, b) => a - b);
+  const stored = replay.get(indices);
+  const going = stored.flatMap(({ next }, i) => (next === undefined ? [] : [{ next, i }]));
+  const nextTexts = going.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
+  const nextValues = await inGroups(nextTexts, run.signal, (group) => model.values(group));
+  const qTargets = stored.map(({ transition }) => transition.reward);
+  for (const [j, { i }] of going.entries()) qTargets[i]! += config.discount * nextValues[j]![0]!;
+  const acted = await sampleActions(
+    training,
+    stored.map(({ prompt }) => prompt),
+    seed,
+  );
+  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+  const values = await inGroups(texts, run.signal, (group) => model.values(group));
+  const place = new Map(indices.map((index, i) => [index, i]));
+  return {
+    targets: drawn.map((index): [number, number, number] => {
+      const i = place.get(index)!;
+      return [index, qTargets[i]!, values[i]!.at(-1)!];
+    }),
+    generated: acted.reduce((sum, { action }) => sum + action.length, 0),
   };
 }
 
@@ -449,6 +392,63 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
     "tokens/generated": acted.reduce((sum, { action }) => sum + action.length, 0),
     "time/policy": (performance.now() - started) / 1000,
   };
+}
+
+/**
+ * What a policy step needs to know of an action under θ, read in one pass without a gradient: Q(s, a),
+ * and V(s, a_<t) and log π(a_t | s, a_<t) of each token of a. The first of V is V(s).
+ */
+async function readActions<Task>(
+  { model, config, run }: Training<Task>,
+  acted: readonly Acted[],
+): Promise<{ q: number; before: Float32Array; logProbs: Float32Array }[]> {
+  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
+  const options = { value: { coefficient: 1 }, temperature: config.actionTemperature, withGradient: false };
+  const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
+  return results.map(({ values, logProbs }) => ({
+    q: values!.at(-1)!,
+    before: values!.subarray(0, -1),
+    logProbs: logProbs.subarray(0, -1),
+  }));
+}
+
+// ------------------------------------------------------------------------------------------ shared
+
+/** An action in a state: a prompt and the ids of the action. */
+interface Acted {
+  prompt: readonly number[];
+  action: readonly number[];
+}
+
+/**
+ * The text in which the value head is read: V(s) before its first token, Q(s, a) before the token
+ * that is appended to the action. Any token will do. Without advantages the surrogate of the policy
+ * is 0, and only the value head's loss is left.
+ */
+function valuedText({ prompt, action }: Acted, endOfTurn: number) {
+  const response = [...action, endOfTurn];
+  const zeros = response.map(() => 0);
+  const unused = { oldLogProbs: zeros, advantages: zeros, oldValues: zeros, returns: zeros };
+  return { prompt, response, weight: response.map(() => 1), ...unused };
+}
+
+/** ã ~ π_θ(· | s) for each prompt; the seed decides. */
+async function sampleActions<Task>(
+  { model, config, run }: Training<Task>,
+  prompts: readonly (readonly number[])[],
+  seed: number,
+): Promise<Acted[]> {
+  const generations = await model.generate(
+    prompts.map((tokens, i) => ({
+      tokens,
+      // Leaves room for the token at which Q is read.
+      maxNewTokens: Math.min(config.maxActionTokens, model.maxPositions - tokens.length - 1),
+      temperature: config.actionTemperature,
+      seed: derivedSeed(seed, streams.attempt, i),
+    })),
+    { signal: run.signal },
+  );
+  return generations.map(({ tokens }, i) => ({ prompt: prompts[i]!, action: tokens }));
 }
 
 /** One optimizer step on the gradients of one of the losses. */

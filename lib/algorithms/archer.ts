@@ -30,7 +30,7 @@ import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
-import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
+import type { PolicyGradientModel, ScoredText, SurrogateText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
 import { UniformReplay } from "../replay/uniform.ts";
 import {
@@ -260,41 +260,41 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
   const { model, replay, state, config, run } = training;
   const started = performance.now();
   const { targets, generated } =
-    state.targets === undefined ? await targetsOf(training) : { targets: state.targets, generated: 0 };
+    state.targets === undefined ? await computeTargets(training) : { targets: state.targets, generated: 0 };
   const first = state.updatesDone * config.batchSize;
-  const batch = targets.slice(first, first + config.batchSize);
-  const stored = replay.get(batch.map(([index]) => index));
-  const texts = stored.map(({ transition, prompt }, i): SurrogateText => {
+  const batch = targets
+    .slice(first, first + config.batchSize)
+    .map(([index, qTarget, vTarget]) => ({ ...replay.get([index])[0]!, qTarget, vTarget }));
+  // J_Q + J_V, averaged over the batch: of the value head, only V(s) and Q(s, a) have a weight.
+  const texts = batch.map(({ transition, prompt, qTarget, vTarget }): SurrogateText => {
     const text = valuedText({ prompt, action: transition.action }, model.endOfTurn);
     const last = text.response.length - 1;
-    const [, ofQ, ofV] = batch[i]!;
     return {
       ...text,
       weight: text.weight.map((_, t) => (t === 0 || t === last ? 1 / batch.length : 0)),
-      returns: text.returns.map((_, t) => (t === 0 ? ofV : t === last ? ofQ : 0)),
+      returns: text.returns.map((_, t) => (t === 0 ? vTarget : t === last ? qTarget : 0)),
     };
   });
   const results = await inGroups(texts, run.signal, (group) =>
     model.tokenSurrogate(group, { value: { coefficient: 1 } }),
   );
-  const { criticLearningRate } = config;
-  const stepped = await step(training, "critic", criticLearningRate);
+  const stepped = await step(training, "critic", config.criticLearningRate);
   // Only after the step: an update that is stopped before computes the targets again.
   state.targets = targets;
   const q = results.map(({ values }) => values!.at(-1)!);
   const v = results.map(({ values }) => values![0]!);
-  const errors = q.map((value, i) => value - batch[i]![1]);
-  const spread = deviation(batch.map(([, target]) => target)) ** 2;
-  for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {
-    const facts = { q: q[i]!, qTarget: batch[i]![1], v: v[i]!, vTarget: batch[i]![2] };
+  for (const [i, { transition, qTarget, vTarget }] of batch.slice(0, run.samplesPerUpdate).entries()) {
+    const facts = { q: q[i]!, qTarget, v: v[i]!, vTarget };
     run.sample(actionSample(model, state.updates, transition, facts));
   }
+  const errors = q.map((value, i) => value - batch[i]!.qTarget);
+  const spread = deviation(batch.map(({ qTarget }) => qTarget)) ** 2;
   return {
     "loss/critic": mean(results.map(({ valueLosses }) => valueLosses!.at(-1)! + valueLosses![0]!)),
     "loss/q": mean(results.map(({ valueLosses }) => valueLosses!.at(-1)!)),
     "loss/v": mean(results.map(({ valueLosses }) => valueLosses![0]!)),
     "q/mean": mean(q),
-    "q/target": mean(batch.map(([, target]) => target)),
+    "q/target": mean(batch.map(({ qTarget }) => qTarget)),
     "q/explained_variance": spread > 0 ? 1 - deviation(errors) ** 2 / spread : Number.NaN,
     "v/mean": mean(v),
     ...stepped,
@@ -309,7 +309,7 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
  * Draws the transitions of all critic steps of the iteration, and computes their targets under θ as
  * it is now: the target network. A transition that is drawn several times has one ã.
  */
-async function targetsOf<Task>(
+async function computeTargets<Task>(
   training: Training<Task>,
 ): Promise<{ targets: NonNullable<State["targets"]>; generated: number }> {
   const { model, replay, state, config, run } = training;
@@ -317,23 +317,26 @@ async function targetsOf<Task>(
   const drawn = replay.draw(config.criticUpdatesPerIteration * config.batchSize, seed);
   const indices = [...new Set(drawn)].sort((a, b) => a - b);
   const stored = replay.get(indices);
+  const valuesOf = (texts: readonly ScoredText[]) =>
+    inGroups(texts, run.signal, (group) => model.values(group));
+
+  // Q's target: r + γ V̄(s').
   const going = stored.flatMap(({ next }, i) => (next === undefined ? [] : [{ next, i }]));
-  const nextTexts = going.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
-  const nextValues = await inGroups(nextTexts, run.signal, (group) => model.values(group));
+  const nextValues = await valuesOf(going.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] })));
   const qTargets = stored.map(({ transition }) => transition.reward);
   for (const [j, { i }] of going.entries()) qTargets[i]! += config.discount * nextValues[j]![0]!;
-  const acted = await sampleActions(
-    training,
-    stored.map(({ prompt }) => prompt),
-    seed,
-  );
-  const texts = acted.map((one) => valuedText(one, model.endOfTurn));
-  const values = await inGroups(texts, run.signal, (group) => model.values(group));
+
+  // V's target: Q̄(s, ã).
+  const prompts = stored.map(({ prompt }) => prompt);
+  const acted = await sampleActions(training, prompts, seed);
+  const actedValues = await valuesOf(acted.map((one) => valuedText(one, model.endOfTurn)));
+  const vTargets = actedValues.map((values) => values.at(-1)!);
+
   const place = new Map(indices.map((index, i) => [index, i]));
   return {
     targets: drawn.map((index): [number, number, number] => {
       const i = place.get(index)!;
-      return [index, qTargets[i]!, values[i]!.at(-1)!];
+      return [index, qTargets[i]!, vTargets[i]!];
     }),
     generated: acted.reduce((sum, { action }) => sum + action.length, 0),
   };
@@ -347,12 +350,10 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
   const started = performance.now();
   const seed = derivedSeed(config.seed, streams.attempt, state.updates);
   const stored = replay.get(replay.draw(config.batchSize, seed));
-  const acted = await sampleActions(
-    training,
-    stored.map(({ prompt }) => prompt),
-    seed,
-  );
+  const prompts = stored.map(({ prompt }) => prompt);
+  const acted = await sampleActions(training, prompts, seed);
   const reads = await readActions(training, acted);
+  // J_π, averaged over the batch. The action's advantage is Q(s, ã) - V(s).
   const advantages = reads.map(({ q, before }) => q - before[0]!);
   const { actionTemperature: temperature, baselineCoefficient: coefficient } = config;
   const texts = acted.map(({ prompt, action }, i): SurrogateText => {

@@ -5,7 +5,11 @@
 //                    ones of the kind fail too; "torn": a write stops halfway, and the next one fails.
 //   NLAC_SHIM_KILL   N: SIGKILL at the Nth operation of any kind; half of a write is done
 //   NLAC_SHIM_LOG    a file to which every operation is appended, with its data, and what the process prints
-//   NLAC_SHIM_COUNTS a file that gets the number of operations of each kind at exit, in the order above
+//   NLAC_SHIM_COUNTS a file to which a line is appended at exit: the number of operations of each kind, in
+//                    the order above, and the directory
+// A process that attacks several directories removes a file named "nlac-shim:FAULT:DIRECTORY" before each:
+// nothing is removed, but the fault (which may be empty) and the directory change, counting begins anew, and
+// the counts so far are appended as at exit.
 // Operations are serialized by a mutex, so that the log has their order. A record of the log is a
 // struct record, then the path, the second path of a rename or link, and the data of a write. It is
 // written before the operation, so that of a killed process only the last one may not have happened. A
@@ -47,16 +51,20 @@ static int fault_kind = -1, fault_errno;
 static long fault_at;
 static char fault_mode[16];
 
+static void set_fault(const char* fault) {
+  fault_kind = -1;
+  char kind[16];
+  if (sscanf(fault, "%15[a-z]:%ld:%d:%15[a-z]", kind, &fault_at, &fault_errno, fault_mode) != 4) return;
+  for (int i = 0; i < KINDS; ++i)
+    if (strcmp(kind, kind_names[i]) == 0) fault_kind = i;
+}
+
 __attribute__((constructor)) static void start(void) {
   const char* given = getenv("NLAC_SHIM_ROOT");
   if (given == NULL) return;
   snprintf(root, sizeof(root), "%s", given);
   const char* fault = getenv("NLAC_SHIM_FAULT");
-  char kind[16];
-  if (fault != NULL &&
-      sscanf(fault, "%15[a-z]:%ld:%d:%15[a-z]", kind, &fault_at, &fault_errno, fault_mode) == 4)
-    for (int i = 0; i < KINDS; ++i)
-      if (strcmp(kind, kind_names[i]) == 0) fault_kind = i;
+  if (fault != NULL) set_fault(fault);
   const char* at = getenv("NLAC_SHIM_KILL");
   if (at != NULL) kill_at = atol(at);
   const char* log = getenv("NLAC_SHIM_LOG");
@@ -64,12 +72,26 @@ __attribute__((constructor)) static void start(void) {
     log_fd = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
-__attribute__((destructor)) static void end(void) {
+__attribute__((destructor)) static void tell_counts(void) {
   const char* path = getenv("NLAC_SHIM_COUNTS");
-  FILE* file = path == NULL ? NULL : fopen(path, "w");
+  FILE* file = path == NULL || root[0] == 0 ? NULL : fopen(path, "a");
   if (file == NULL) return;
   for (int i = 0; i < KINDS; ++i) fprintf(file, "%ld ", counts[i]);
+  fprintf(file, "%s\n", root);
   fclose(file);
+}
+
+// `order` is "FAULT:DIRECTORY"; the directory begins with a slash, which no fault contains.
+static void turn_to(const char* order) {
+  const char* directory = strchr(order, '/');
+  if (directory == NULL) return;
+  pthread_mutex_lock(&mutex);
+  tell_counts();
+  memset(counts, 0, sizeof(counts));
+  total = 0;
+  set_fault(order);
+  snprintf(root, sizeof(root), "%s", directory);
+  pthread_mutex_unlock(&mutex);
 }
 
 static int below(const char* path) {
@@ -306,7 +328,14 @@ int link(const char* from, const char* to) {
 int mkdir(const char* path, mode_t mode) {
   return on_path(MKDIR, path, NULL, SYS_mkdirat, AT_FDCWD, (long)path, (long)mode, 0);
 }
-int unlink(const char* path) { return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, 0, 0); }
+int unlink(const char* path) {
+  static const char order[] = "nlac-shim:";
+  if (strncmp(path, order, strlen(order)) == 0) {
+    turn_to(path + strlen(order));
+    return 0;
+  }
+  return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, 0, 0);
+}
 int rmdir(const char* path) {
   return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0);
 }

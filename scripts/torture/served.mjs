@@ -62,7 +62,7 @@ async function runUncut(directory, library, method) {
   }
   rmSync(path, { recursive: true });
   const ready = Number(ending.lines.find((line) => line.startsWith("ready ")).slice(6));
-  return { counts: readCounts(counts), ready, cpu: ending.result.cpu };
+  return { counts: readCounts(counts, path), ready, cpu: ending.result.cpu };
 }
 
 async function attack({ path, library, method }, uncut, random) {

@@ -1,7 +1,7 @@
 // Shared by the campaigns that attack a learner or an environment in this process, and by the child
 // processes of the others.
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { NlacError } from "../../../dist/base/errors.js";
 
@@ -58,4 +58,14 @@ export function cpuSeconds() {
 /** Throws an error with `message` unless `condition`. */
 export function expect(condition, message) {
   if (!condition) throw new Error(message);
+}
+
+/**
+ * Takes apart an argument "PATH" or "PATH=FAULT" of a child, and makes that fault happen below PATH
+ * from now on, if the process runs under fault-shim.c.
+ */
+export function underFault(argument) {
+  const [path, fault] = argument.split("=");
+  if (fault !== undefined) unlinkSync(`nlac-shim:${fault}:${path}`);
+  return { path, fault };
 }

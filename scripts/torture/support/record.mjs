@@ -2,15 +2,15 @@
 // episodes that a file does not have yet, two turns each, one after another, and prints a line "ack
 // NAME" when the server has sent the answer to an episode's reward. Then prints, per file, {"done": true} or
 // {"code", "message"}, with its seconds, the process's CPU time when the server was ready and at the
-// end, and its largest memory so far.
+// end, and its largest memory so far. FILE=FAULT sets a fault of fault-shim.c.
 import { existsSync, writeSync } from "node:fs";
 import { readEpisodeRecords } from "../../../dist/episodes/records.js";
 import { Learner } from "../../../dist/index.js";
 import { serve } from "../../../dist/serving.js";
 import { onAcknowledged } from "./acknowledged.mjs";
-import { cpuSeconds } from "./in-process.mjs";
+import { cpuSeconds, underFault } from "./in-process.mjs";
 
-const [episodes, ...files] = process.argv.slice(2);
+const [episodes, ...targets] = process.argv.slice(2);
 const print = (line) => writeSync(1, `${line}\n`);
 
 onAcknowledged(print);
@@ -69,9 +69,9 @@ async function record(file) {
   return { ...result, ready: ready ?? cpu, cpu };
 }
 
-for (const file of files) {
+for (const target of targets) {
   const began = performance.now();
-  const result = await record(file);
+  const result = await record(underFault(target).path);
   const seconds = (performance.now() - began) / 1000;
   print(JSON.stringify({ ...result, seconds, megabytes: process.resourceUsage().maxRSS / 1024 }));
 }

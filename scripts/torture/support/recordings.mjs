@@ -17,7 +17,13 @@ export async function uncutRecording(directory, library) {
     });
     if (!ending.result?.done) throw new Error(`the uncut recording failed: ${told(ending)}`);
     const { ready, cpu } = ending.result;
-    made.set(directory, { bytes: readFileSync(path), ready, cpu, episodes, counts: readCounts(counts) });
+    made.set(directory, {
+      bytes: readFileSync(path),
+      ready,
+      cpu,
+      episodes,
+      counts: readCounts(counts, path),
+    });
   }
   return made.get(directory);
 }

@@ -38,9 +38,15 @@ export function buildShim(directory) {
 /** Kinds of file operations, in the order of fault-shim.c. */
 export const operationKinds = ["write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink", "link"];
 
-/** The counts of operations that a child under the shim has written to `path`, by kind. */
-export function readCounts(path) {
-  const counts = readFileSync(path, "utf8").trim().split(" ").map(Number);
+/**
+ * The counts of operations below `root` that a child under the shim has written to `path`, by kind;
+ * undefined if there are none.
+ */
+export function readCounts(path, root) {
+  const lines = readFileSync(path, "utf8").split("\n");
+  const line = lines.findLast((line) => line.endsWith(` ${root}`));
+  if (line === undefined) return undefined;
+  const counts = line.split(" ").map(Number);
   return Object.fromEntries(operationKinds.map((kind, i) => [kind, counts[i]]));
 }
 
@@ -147,14 +153,14 @@ export function difference(expected, found) {
 
 /**
  * Runs a script of this folder on several targets, one after another, each with arguments of its
- * own: a process costs more than what it does with one. Resolves to the result of each, its lines,
- * and how its process ended. A process that ends early is replaced for those that it has not
- * reached.
+ * own: a process costs more than what it does with one. `options` are those of `runChild`. Resolves
+ * to the result of each, its lines, and how its process ended. A process that ends early is replaced
+ * for those that it has not reached.
  */
-export async function runChildOnAll(script, args, targets) {
+export async function runChildOnAll(script, args, targets, options) {
   const results = [];
   while (results.length < targets.length) {
-    const ending = await runChild(script, [...args, ...targets.slice(results.length).flat()]);
+    const ending = await runChild(script, [...args, ...targets.slice(results.length).flat()], options);
     let lines = [];
     for (const line of ending.lines) {
       const result = lastJson([line]);
@@ -191,7 +197,7 @@ export function uncutRuns(directory, library) {
     const ending = await runChild("train.mjs", [name, path], { env: shimmed(library, path, { counts }) });
     if (!ending.result?.done) throw new Error(`the uncut ${name} run failed: ${told(ending)}`);
     const { ready, cpu } = ending.result;
-    const uncut = { fingerprint: fingerprint(path), ready, cpu, counts: readCounts(counts) };
+    const uncut = { fingerprint: fingerprint(path), ready, cpu, counts: readCounts(counts, path) };
     made.set(name, uncut);
     rmSync(path, { recursive: true });
     return uncut;

@@ -46,7 +46,12 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
   const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
   let validate: ValidateFunction;
   try {
-    validate = withTimeLimit(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
+    const Dialect = older ? Ajv : Ajv2020;
+    const checker = checkerOf(Dialect);
+    validate = withTimeLimit(compiling, () => {
+      checker.validateSchema(rest, true);
+      return new Dialect({ ...options, validateSchema: false }).compile(rest);
+    });
   } catch (error) {
     throw refused((error as Error).message, error);
   }
@@ -69,6 +74,22 @@ const options: Options = {
   validateFormats: false,
   logger: false,
 };
+
+const checkers = new Map<typeof Ajv | typeof Ajv2020, Ajv>();
+
+/**
+ * Checks schemas against the schema of their dialect, which takes milliseconds to compile, so it is
+ * done once. The schemas are compiled elsewhere: what one of them defines must not be known to another.
+ */
+function checkerOf(Dialect: typeof Ajv | typeof Ajv2020): Ajv {
+  let checker = checkers.get(Dialect);
+  if (checker === undefined) {
+    checker = new Dialect(options);
+    checker.validateSchema({});
+    checkers.set(Dialect, checker);
+  }
+  return checker;
+}
 
 function describe(errors: readonly ErrorObject[]): string {
   const told = [...new Set(errors.map(problem))];

@@ -1,6 +1,7 @@
 // Hostile servers of the Model Context Protocol, behind the client of @modelcontextprotocol/sdk. A
 // run is one server: its list of tools, and 20 calls in one episode. Each of them lies, throws,
-// hangs, answers garbage or disconnects, chosen at random.
+// hangs, answers garbage or disconnects, chosen at random. Many servers run at once, because a run
+// mostly waits for timeouts.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { uniform } from "../../dist/base/random.js";
 import { defineEnvironment, mcpTools } from "../../dist/environments/index.js";
@@ -10,28 +11,36 @@ export const about = "MCP servers that throw, hang, lie, disconnect and answer g
 
 const calls = 20;
 /** Milliseconds of a call. */
-const timeout = 50;
+const timeout = 100;
+/** Servers at a time. */
+const together = 10;
 
 export async function run({ runs, seed, first = 0, report }) {
   const unhandled = [];
   const listen = (error) => unhandled.push(error?.stack ?? String(error));
   process.on("unhandledRejection", listen);
   process.on("uncaughtException", listen);
+  const oneRun = async (number) => {
+    const began = performance.now();
+    const counts = {};
+    let failure;
+    try {
+      await within(60, "a server", oneServer(randomOf(uniform, seed, number), counts));
+    } catch (error) {
+      failure = { number, message: String(error?.stack ?? error) };
+    }
+    const worst = { "s a run": (performance.now() - began) / 1000 };
+    report({ runs: 1, counts, worst, ...(failure && { failure }) });
+  };
   try {
-    for (let number = first; number < first + runs; number++) {
-      const began = performance.now();
-      const counts = {};
-      let failure;
-      try {
-        await within(60, "a server", oneServer(randomOf(uniform, seed, number), counts));
-        await new Promise(setImmediate);
-        expect(unhandled.length === 0, `unhandled: ${unhandled[0]}`);
-      } catch (error) {
-        failure = { number, message: String(error?.stack ?? error) };
+    for (let start = first; start < first + runs; start += together) {
+      const count = Math.min(together, first + runs - start);
+      await Promise.all(Array.from({ length: count }, (_, i) => oneRun(start + i)));
+      await new Promise(setImmediate);
+      for (const error of unhandled.splice(0)) {
+        const servers = `one of the servers ${start} to ${start + count - 1}`;
+        report({ failure: { number: start, message: `unhandled, by ${servers}: ${error}` } });
       }
-      unhandled.length = 0;
-      const worst = { "s a run": (performance.now() - began) / 1000 };
-      report({ runs: 1, counts, worst, ...(failure && { failure }) });
     }
   } finally {
     process.off("unhandledRejection", listen);
@@ -53,6 +62,7 @@ async function oneServer(random, counts) {
     expect(environment.uncoded === undefined, `the environment: ${environment.uncoded}`);
     if (environment.code !== undefined) return count(`${environment.code} of the tools`);
     const episode = await environment.value.start("a", { seed: 0 });
+    count("episodes");
     for (let i = 0; i < calls; i++) {
       const name = random.pick([...value.tools.map(({ schema }) => schema.name), "none"]);
       const call = { name, arguments: random.pick([{}, { x: "1" }, { x: 1 }, { __proto__: { x: 1 } }]) };
@@ -153,6 +163,8 @@ class HostileTransport {
 
 const texts = ["", "x", "\ud800", "\0", "<|im_end|>", "x".repeat(1_000_000), "\u2028"];
 
+const deep = JSON.parse(`${'{"type":"object","properties":{"x":'.repeat(200)}{}${"}}".repeat(200)}`);
+
 function tools({ random, pick }) {
   const schema = () =>
     pick([
@@ -163,7 +175,7 @@ function tools({ random, pick }) {
       { type: "object", properties: { x: { $ref: "http://127.0.0.1:9/x" } } },
       { type: "object", properties: { __proto__: null, constructor: { type: 5 } } },
       { type: "object", $id: "x", $defs: { a: { $ref: "#/$defs/a" } } },
-      JSON.parse(`${'{"type":"object","properties":{"x":'.repeat(200)}{}${"}}".repeat(200)}`),
+      deep,
     ]);
   const names = ["a", "b", "x".repeat(64)];
   const name = () =>

@@ -54,6 +54,15 @@ it("schemas of zod and of older drafts are read by their own rules", () => {
   expect(() => compileArguments(places, "find")).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));
 });
 
+it("what a schema defines is not known to others", () => {
+  expect(check({ ...object({ a: { type: "string" } }), $id: "one" }, { a: "x" })).toBeUndefined();
+  const other = object({ a: { $ref: "one" } });
+  expect(() => compileArguments(other, "find")).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));
+  // Another schema of the same name is no conflict.
+  const named = { ...object({ a: { type: "number" } }), $id: "one" };
+  expect(check(named, { a: "x" })).toBe("arguments.a must be number");
+});
+
 it("nothing is coerced or filled in, and formats are not enforced", () => {
   const schema = object({ n: { type: "integer", default: 3 }, mail: { type: "string", format: "email" } });
   const args = { mail: "no mail" };

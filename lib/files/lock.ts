@@ -148,7 +148,7 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
       if (replaced !== "changed") return replaced;
     }
   } finally {
-    rmSync(draft, { force: true });
+    discard(draft);
   }
 }
 
@@ -165,7 +165,16 @@ function replacing(path: string, token: string, change: () => void): "done" | "c
     onDisk(path, change);
     return "done";
   } finally {
-    rmSync(right, { force: true });
+    discard(right);
+  }
+}
+
+/** Removes a file of this process's own. If that fails, it stays, but no other process uses its name. */
+function discard(path: string): void {
+  try {
+    rmSync(path, { force: true });
+  } catch {
+    // What matters has been done.
   }
 }
 

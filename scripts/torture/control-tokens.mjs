@@ -1,21 +1,37 @@
-// Random messages through random templates and tokenizers: the ids must have the same added tokens
-// as the same conversation with harmless text. A run is one tokenizer with one template and 20
-// conversations.
+// Random messages through templates and random tokenizers: the ids must have the same added tokens as
+// the same conversation with harmless text. A run is one tokenizer with one template and 20
+// conversations of up to 12 messages. Every second template is random; the others are those of the
+// tests, which are written like the templates of known families of models.
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { ChatTemplate } from "../../dist/tokens/template.js";
 import { Tokenizer } from "../../dist/tokens/tokenizer.js";
 import { byteTokenizer, randomSource } from "./support/hostile-models.mjs";
 
 export const about = "text of messages through filters and normalizers gives no control token";
 
-const conversations = 20;
+const [conversations, longest] = [20, 12];
+
+/** Templates by the name of their family, and the spellings of the tokens in them. */
+const folder = fileURLToPath(new URL("../../test/fixtures/tokens/templates/", import.meta.url));
+const families = readdirSync(folder)
+  .sort()
+  .map((file) => {
+    const source = readFileSync(`${folder}${file}`, "utf8");
+    const found = source.match(/<[^<>%{}'"\s]+>|\[\/?[A-Z_]+\]|<<\/?SYS>>/g) ?? [];
+    const spellings = [...new Set(["<s>", "</s>", ...found])];
+    return { name: file.replace(".jinja", ""), source, spellings };
+  });
 
 export async function run({ runs, seed, first = 0, report }) {
   for (let number = first; number < first + runs; number++) {
     const began = performance.now();
-    const counts = { conversations: 0, refused: 0 };
+    const counts = { conversations: 0, strings: 0, refused: 0 };
+    const family = number % 2 === 0 ? undefined : families[((number - 1) / 2) % families.length];
     let failure;
     try {
-      oneRun(randomSource(seed, number), counts);
+      oneRun(randomSource(seed, number), counts, family);
+      if (family !== undefined) counts[`strings of ${family.name}`] = counts.strings;
     } catch (error) {
       failure = { number, message: String(error?.stack ?? error) };
     }
@@ -24,8 +40,8 @@ export async function run({ runs, seed, first = 0, report }) {
   }
 }
 
-function oneRun(random, counts) {
-  const spellings = random.some(allSpellings, 2, 8);
+function oneRun(random, counts, family) {
+  const spellings = family?.spellings ?? random.some(allSpellings, 2, 8);
   const normalized = random.chance(0.5);
   const normalizer = random.pick(normalizers);
   const json = byteTokenizer({
@@ -41,7 +57,9 @@ function oneRun(random, counts) {
   const tokenizer = new Tokenizer({ json, config: {} });
   // A prefix can complete a token at the start of the text, which a message must not decide.
   const start = normalizer?.type === "Prepend" ? "x" : "";
-  const template = new ChatTemplate(start + randomTemplate(random, spellings));
+  const template = new ChatTemplate(start + (family?.source ?? randomTemplate(random, spellings)), {
+    variables: { bos_token: "<s>", eos_token: "</s>" },
+  });
   const addedOf = (contents) =>
     template
       .encode(
@@ -50,11 +68,13 @@ function oneRun(random, counts) {
       )
       .filter((id) => tokenizer.addedIds.has(id))
       .join();
+  const harmless = new Map();
   for (let i = 0; i < conversations; i++) {
-    const length = 1 + random.below(3);
-    let wanted;
+    const length = 1 + random.below(longest);
+    let wanted = harmless.get(length);
     try {
-      wanted = addedOf(Array(length).fill("h"));
+      wanted ??= addedOf(Array(length).fill("h"));
+      harmless.set(length, wanted);
     } catch (error) {
       if (error?.code !== "ERR_TOKENIZER") throw error;
       counts.refused++;
@@ -67,6 +87,7 @@ function oneRun(random, counts) {
     }
     const got = addedOf(contents);
     counts.conversations++;
+    counts.strings += length;
     if (got === wanted) continue;
     throw new Error(
       `${got} instead of ${wanted} from ${JSON.stringify({ contents, source: template.source, spellings, normalizer: json.normalizer })}`,

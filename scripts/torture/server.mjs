@@ -15,8 +15,14 @@ import { kinds } from "./support/hostile-requests.mjs";
 
 export const about = "hostile requests to the server";
 
-/** Requests of one kind that are sent together. */
-const atOnce = 4;
+/**
+ * Requests come in batches of one kind that are sent together: 24 batches of 16 small requests, with
+ * bodies up to 31 KiB, then one of 4 large ones, up to 15 MiB. So one request in 97 is large; they
+ * take about a hundred times longer.
+ */
+const [smallBatches, smallCount, largeCount] = [24, 16, 4];
+const cycle = smallBatches * smallCount + largeCount;
+const smallest = 0.002;
 /** Milliseconds within which everything must be answered. The machine may be busy. */
 const patience = 300_000;
 /** Milliseconds for which the event loop is held up at p99 that fail. */
@@ -24,8 +30,8 @@ const longestHold = 50;
 const child = fileURLToPath(new URL("support/server-child.mjs", import.meta.url));
 
 /**
- * A run is one request. Requests of one batch are of one kind. `only` names kinds; `largest` is the
- * size of the largest bodies, where 1 is the server's limit; `hold` is the longest time for
+ * A run is one request. `only` names kinds; `largest` is the size of the largest bodies, where 1 is
+ * the server's limit; `hold` is the longest time for
  * which the event loop may be held up at p99, in milliseconds of processor time.
  */
 export async function run(options) {
@@ -41,15 +47,16 @@ export async function run(options) {
   const directory = mkdtempSync(join(tmpdir(), "nlac-torture-"));
   try {
     let server = await start(join(directory, "episodes.jsonl"));
-    for (let number = first; number < first + runs; number += atOnce) {
-      const kind = only[Math.floor(number / atOnce) % only.length];
-      const count = Math.min(atOnce, first + runs - number);
+    for (let number = first; number < first + runs; ) {
+      const { index, left, isLarge } = batchOf(number);
+      const kind = only[index % only.length];
+      const count = Math.min(left, first + runs - number);
       const failures = [];
       await server.measure();
       const [answers, { slowest = 0, statuses = [] }] = await Promise.all([
         Promise.all(
           Array.from({ length: count }, (_, i) =>
-            attempt(server.url, kinds[kind](randomOf(seed, number + i, largest))).catch(
+            attempt(server.url, kinds[kind](randomOf(seed, number + i, largest, isLarge))).catch(
               (error) => failures.push(`${kind}: ${error.message}`) && [],
             ),
           ),
@@ -72,9 +79,11 @@ export async function run(options) {
       });
       if (p99 > hold)
         report({ failure: { number, message: `${kind}: the event loop was held up for ${p99} ms at p99` } });
-      if (measured !== undefined) continue;
-      report({ failure: { number, message: `${kind}: the server ended` } });
-      server = await start(join(directory, `episodes-${number}.jsonl`));
+      if (measured === undefined) {
+        report({ failure: { number, message: `${kind}: the server ended` } });
+        server = await start(join(directory, `episodes-${number}.jsonl`));
+      }
+      number += count;
     }
     await sleep(3000);
     const { rss = 0 } = (await server.measure()) ?? {};
@@ -103,11 +112,21 @@ async function start(recording) {
   };
 }
 
-function randomOf(seed, number, largest) {
+/** The batch of a request: its index, and how many of its requests are left. */
+function batchOf(number) {
+  const at = number % cycle;
+  const before = Math.floor(number / cycle) * (smallBatches + 1);
+  const isLarge = at >= smallBatches * smallCount;
+  if (isLarge) return { index: before + smallBatches, left: cycle - at, isLarge };
+  return { index: before + Math.floor(at / smallCount), left: smallCount - (at % smallCount), isLarge };
+}
+
+function randomOf(seed, number, largest, isLarge) {
   let drawn = 0;
   const fraction = () => uniform(seed, number, drawn++);
   const whole = (below) => Math.floor(fraction() * below);
-  return { whole, pick: (items) => items[whole(items.length)], size: largest * fraction() ** 2 };
+  const size = (isLarge ? largest : Math.min(largest, smallest)) * fraction() ** 2;
+  return { whole, pick: (items) => items[whole(items.length)], isLarge, size };
 }
 
 /**

@@ -1,5 +1,6 @@
 // Hostile requests to a server of OpenAI's API, by kind. A kind makes a request from a random
-// source: { path, headers, body, raw, method, leave }. `body` is a string or bytes; `raw` is sent
+// source: { path, headers, body, raw, method, leave }. The source says whether the request is one of the
+// few large ones, and its `size`. `body` is a string or bytes; `raw` is sent
 // as it stands; `leave` says after how many milliseconds the client disconnects.
 
 const hello = { model: "m", messages: [{ role: "user", content: "Hello" }], max_tokens: 4 };
@@ -186,10 +187,10 @@ export const kinds = {
       }),
       () => chatWith("user", `"${"\\u0000".repeat(100_000)}"`),
     ])(),
-  answers: ({ pick }) =>
+  answers: ({ pick, isLarge }) =>
     chat({
-      max_tokens: pick([1, 1000, 2 ** 40]),
-      n: pick([1, 128]),
+      max_tokens: pick(isLarge ? [1, 1000, 2 ** 40] : [1, 10, 0, -1]),
+      n: pick(isLarge ? [1, 128] : [1, 3, 129]),
       ...pick([{}, { logprobs: true, top_logprobs: 20 }]),
       stream: pick([true, false]),
       temperature: pick([0, 1e-30, 5e-324, 2]),

@@ -37,6 +37,7 @@ export async function run({ runs, seed, first = 0, report }) {
     }
     const worst = { "s a run": (performance.now() - began) / 1000 };
     report({ runs: 1, counts, worst, ...(failure && { failure }) });
+    await new Promise(setImmediate); // for signals
   }
 }
 

@@ -52,7 +52,7 @@ export class Corrections {
   /** Opens or creates a file. Throws NlacError ERR_RUN for a damaged one or one in use; ERR_IO. */
   constructor(path: string, config: CorrectionsConfig & { learningRate: number }) {
     this.#config = config;
-    this.#writer = RecordWriter.resume(path);
+    this.#writer = RecordWriter.resume(path, { isPrivate: true });
     this.#all = existsSync(path) ? [...readRecords<Correction>(path)] : [];
   }
 

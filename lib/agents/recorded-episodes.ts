@@ -21,7 +21,7 @@ export class RecordedEpisodes {
 
   /** Creates the file if it does not exist, so that it can be read. Throws ERR_IO. */
   create(): void {
-    if (!existsSync(this.#path)) RecordWriter.resume(this.#path).close();
+    if (!existsSync(this.#path)) RecordWriter.resume(this.#path, { isPrivate: true }).close();
   }
 
   /**

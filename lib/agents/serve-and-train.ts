@@ -8,7 +8,7 @@
  *   rollback.json        the version that is being restored
  */
 
-import { existsSync } from "node:fs";
+import { chmodSync, existsSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
 import { isAborted, NlacError } from "../base/errors.ts";
@@ -17,6 +17,7 @@ import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { succeeded } from "../episodes/trajectory.ts";
+import { onDisk } from "../files/disk.ts";
 import { Learner } from "../learner/learner.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "../recipe/recipe.ts";
 import { baseOf } from "../recipe/run-recipe.ts";
@@ -152,6 +153,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const opened = await openRun(environment, recipe, path, lock, {
       ...{ signal: controller.signal, progress, log },
     });
+    // The run, with its checkpoints and samples, contains what clients say.
+    if (!lock) onDisk(path, () => chmodSync(path, 0o700));
     const { model: learner, run, from } = opened;
     if (lock) closers.splice(closers.length - 2, 1); // the run has the lock now
     const described = readDescription(path) as { id: string; recipe: Record<string, unknown> };

@@ -9,12 +9,22 @@
  * together. Any other damage is an error that names the line.
  */
 
-import { closeSync, existsSync, fstatSync, readSync, realpathSync, rmSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fstatSync,
+  openSync,
+  readSync,
+  realpathSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { crc32 } from "node:zlib";
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
-import { AppendOnlyFile, type FileStart, onDisk, openRegular } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -59,15 +69,18 @@ export class RecordWriter {
    * Opens `path`, or creates it, for appending, and locks it (`path`.lock). What a crash left of the
    * last write is removed.
    *
+   * @param isPrivate whether a new file can be read by its owner only
    * @param unsynced whether several writes may follow the last sync: what comes after a sector of
    *   zeros is then removed too
    * @throws NlacError ERR_RUN for a file with anything but records, which is not changed, and for
    *   one that another process appends to; ERR_IO
    */
-  static resume(path: string, { unsynced = false } = {}): RecordWriter {
+  static resume(path: string, { unsynced = false, isPrivate = false } = {}): RecordWriter {
     const lock = lockRecords(path);
     try {
-      return new RecordWriter(path, existsSync(path) ? recordedBytes(path, unsynced) : 0, lock);
+      if (existsSync(path)) return new RecordWriter(path, recordedBytes(path, unsynced), lock);
+      if (isPrivate) onDisk(path, () => closeSync(openSync(path, "a", 0o600)));
+      return new RecordWriter(path, 0, lock);
     } catch (error) {
       lock?.release();
       throw error;
@@ -176,9 +189,16 @@ export class RecordWriter {
     }
   }
 
+  /** With the permissions of the file, which it will replace. */
   #newPartial(): AppendOnlyFile {
     const partial = `${this.path}.partial`;
     onDisk(partial, () => rmSync(partial, { force: true }));
+    const earlier = onDisk(this.path, () => statSync(this.path, { throwIfNoEntry: false }));
+    if (earlier !== undefined)
+      onDisk(partial, () => {
+        closeSync(openSync(partial, "wx", 0o600));
+        chmodSync(partial, earlier.mode & 0o777);
+      });
     return new AppendOnlyFile(partial);
   }
 
@@ -255,7 +275,7 @@ export function lineAt(path: string, line: number): string {
  */
 export function endsUnfinished(path: string): boolean {
   return onDisk(path, () => {
-    const fd = openRegular(path);
+    const fd = openSync(path, "r");
     try {
       const last = Buffer.alloc(1);
       const { size } = fstatSync(fd);
@@ -269,7 +289,7 @@ export function endsUnfinished(path: string): boolean {
 /** Number of complete lines, damaged ones included. Throws ERR_IO. */
 export function countLines(path: string): number {
   return onDisk(path, () => {
-    const fd = openRegular(path);
+    const fd = openSync(path, "r");
     try {
       const chunk = Buffer.alloc(2 ** 20);
       let lines = 0;
@@ -300,7 +320,7 @@ function* wholeRecords(
   chunkBytes: number,
   unsynced = false,
 ): Generator<{ record: unknown; end: number }> {
-  const fd = openRegular(path);
+  const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
     let begun: Buffer[] = []; // the part of the line in earlier chunks

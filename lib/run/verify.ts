@@ -1,9 +1,9 @@
 /** Checks every file of a run: checksums, record by record, and schemas. */
 
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { readEpisodeRecords } from "../episodes/records.ts";
-import { onDisk, readText } from "../files/disk.ts";
+import { notRegular, onDisk, readText } from "../files/disk.ts";
 import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
 import { readDescription } from "./description.ts";
@@ -24,6 +24,7 @@ export interface Verified {
 export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   const check = async (path: string, body: (path: string) => unknown): Promise<Verified> => {
     try {
+      requireFile(path);
       const fault = await body(path);
       return { path, faults: typeof fault === "string" ? [fault] : [] };
     } catch (error) {
@@ -66,6 +67,12 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
       const exists = numbers.some((number) => checkpointPath(run, number).endsWith(`/${named}`));
       return exists ? undefined : `${path} names ${JSON.stringify(named)}, which is not a checkpoint.`;
     });
+}
+
+/** Throws ERR_IO for a pipe or a device, which would be waited for. */
+function requireFile(path: string): void {
+  const found = onDisk(path, () => statSync(path, { throwIfNoEntry: false }));
+  if (found !== undefined && !found.isFile() && !found.isDirectory()) throw notRegular(path);
 }
 
 function drain(records: Iterable<unknown>): void {

@@ -86,7 +86,7 @@ export class Episodes {
     this.#options = options;
     this.#maxHeldTokens = maxHeldTokens;
     this.#maxEpisodes = options.maxEpisodes ?? 10_000;
-    this.#writer = RecordWriter.resume(path);
+    this.#writer = RecordWriter.resume(path, { isPrivate: true });
     try {
       for (const record of readEpisodeRecords(path)) {
         this.#next = Math.max(this.#next, record.id + 1);

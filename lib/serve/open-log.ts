@@ -37,7 +37,7 @@ export class OpenLog {
    */
   constructor(path: string) {
     this.#path = path;
-    this.#writer = RecordWriter.resume(path, { unsynced: true });
+    this.#writer = RecordWriter.resume(path, { unsynced: true, isPrivate: true });
   }
 
   /** The open episodes, the one that changed last at the end. Throws ERR_RUN, ERR_IO. */

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it } from "vitest";
@@ -40,6 +40,11 @@ describe("a server that trains", () => {
       const run = join(directory, "run");
       const { server, client, status } = await start(run);
       expect(server.version).toBe("1.0");
+      // What clients say is not for other users of the machine.
+      const modes = ["", "episodes.jsonl", "open.jsonl", "corrections.jsonl"].map(
+        (name) => statSync(join(run, name)).mode & 0o777,
+      );
+      expect(modes).toEqual([0o700, 0o600, 0o600, 0o600]);
       for (let i = 0; i < 4; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
       await until(() => server.updates === 4);
       const ask = () =>

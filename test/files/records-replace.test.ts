@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
@@ -49,6 +49,27 @@ it("replaces records while others are appended, and gives the event loop turns",
     );
     expect(added).toEqual(Array.from({ length: appended }, (_, i) => `appended ${i}`));
     expect(left).toContain("last");
+  }));
+
+it("keeps the file's permissions; a private file is its owner's alone", () =>
+  inDirectory(async (directory) => {
+    const mode = (name: string) => statSync(join(directory, name)).mode & 0o777;
+    const umask = process.umask(0o022);
+    try {
+      const writer = RecordWriter.resume(join(directory, "rows.jsonl"), { isPrivate: true });
+      writer.append({ i: 0 });
+      expect(mode("rows.jsonl")).toBe(0o600);
+      await writer.replace(() => rows(2));
+      expect(mode("rows.jsonl")).toBe(0o600);
+      chmodSync(join(directory, "rows.jsonl"), 0o664); // as a group that shares it
+      writer.replaceNow(rows(2));
+      expect(mode("rows.jsonl")).toBe(0o664);
+      writer.close();
+      RecordWriter.resume(join(directory, "public.jsonl")).close();
+      expect(mode("public.jsonl")).toBe(0o644);
+    } finally {
+      process.umask(umask);
+    }
   }));
 
 it("leaves the file as it was if it is closed, or if a record cannot be made", () =>

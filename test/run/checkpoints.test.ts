@@ -131,7 +131,7 @@ test("a pipe among the files of a run is damage, and is not waited for", () =>
     const faults = (await faultsOf(path)).join("\n");
     expect(faults).toMatch(/samples\.jsonl is not a (regular )?file/);
     expect(faults).toContain("open.jsonl is not a regular file");
-    expect(faults).toContain("It is not a file.");
+    expect(faults).toContain("latest is not a regular file");
   }));
 
 test("a checkpoint that a training removes while the run is verified is no damage", () =>

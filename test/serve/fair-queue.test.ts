@@ -41,6 +41,24 @@ describe("waiting requests", () => {
     expect(taken).toEqual(["new 0", "new 1", "new 2", "old"]);
   });
 
+  it("are compared by the time of the 1000 clients that used some last", () => {
+    const first = (names: string[]) => {
+      const queue = new FairQueue<Named>();
+      const spend = (name: string, ms: number) => queue.spend([name], ms);
+      spend("first", 100);
+      for (let i = 0; i < 999; i++) spend(`${i}`, 1);
+      for (const name of names) spend(name, 1);
+      queue.add({ name: "0", cost: 1, client: ["0"] });
+      queue.add({ name: "first", cost: 1, client: ["first"] });
+      return queue.next()!.name;
+    };
+    expect(first([])).toBe("0");
+    // "first" is forgotten, and counts as one that has used none.
+    expect(first(["new"])).toBe("first");
+    // It has used some again: "0" is forgotten.
+    expect(first(["first", "new"])).toBe("0");
+  });
+
   it("may leave", () => {
     const queue = new FairQueue<Named>();
     const [gone, stays] = [asked("gone", "a"), asked("stays", "a")];

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { compileMs, GrammarQueue, maxCompileMs } from "../../lib/serve/grammar-queue.ts";
 
 const literal = (text: string) => ({ literal: text });
@@ -46,6 +46,23 @@ describe("requests with new grammars", () => {
     expect(new Set(begun.slice(-2))).toEqual(new Set(["d", "a1"]));
     for (const name of ["d", "a1"]) await end(name);
     await Promise.all([slow, known]);
+  });
+
+  it("do not wait longer than 10 s for one that is not done", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const queue = new GrammarQueue();
+      void queue.run(literal("x"), ["a"], () => new Promise(() => {}));
+      const begun: string[] = [];
+      const next = queue.run(literal("y"), ["b"], async () => void begun.push("y"));
+      await vi.advanceTimersByTimeAsync(9_990);
+      expect(begun).toEqual([]);
+      await vi.advanceTimersByTimeAsync(20);
+      expect(begun).toEqual(["y"]);
+      await next;
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it("continue after a failed one", async () => {

@@ -1,7 +1,8 @@
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { parseWithinLimits } from "../../lib/serve/json-limits.ts";
 import { inPieces, lazy } from "../../lib/serve/json-response.ts";
+import { turnsBetween } from "../support/event-loop-turns.ts";
 
 async function jsonInSlices(value: object): Promise<string> {
   let text = "";
@@ -18,6 +19,13 @@ describe("a JSON answer in slices", () => {
     );
     const value = { empty: [], none: {}, left: undefined, number: Number.NaN, list: [undefined, "é\ud800"] };
     expect(await jsonInSlices(value)).toBe(JSON.stringify(value));
+  });
+
+  it("gives the event loop turns while it is written, however short it is", async () => {
+    const make = vi.fn(() => 1);
+    const list = lazy(Array.from({ length: 20 }), make);
+    const { turns } = await turnsBetween(make, () => jsonInSlices({ list }));
+    expect(turns).toBeGreaterThanOrEqual(15);
   });
 
   it("has lists whose items are made when they are written", async () => {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { Hono } from "hono";
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
 import { lazy } from "../../lib/serve/json-response.ts";
 import { streamTexts } from "../../lib/serve/text-stream.ts";
 import { TextStream } from "../../lib/tokens/text-stream.ts";
@@ -67,4 +67,28 @@ it("a long event is sent in pieces, so that it does not hold up the event loop",
   const [event, end, none] = pieces.join("").split("\n\n");
   expect(JSON.parse(event!.replace(/^data: /, ""))).toEqual({ values, next: "a\nb" });
   expect([end, none]).toEqual(["data: [DONE]", ""]);
+});
+
+it("a client that reads nothing for a minute is disconnected", async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] });
+  try {
+    const app = new Hono();
+    app.get("/", (c) =>
+      streamTexts({ learner: { tokenizer }, log: () => {} }, c, { model: "m", stop: [] }, 1, async () => [], {
+        begin: () => [],
+        end: () => Array.from({ length: 20 }, () => ({ text: "x".repeat(100_000) })),
+        usage: () => ({}),
+      }),
+    );
+    const destroy = vi.fn();
+    const reply = await app.request("/", {}, { outgoing: { destroy } });
+    for (let i = 0; i < 100; i++) await new Promise((resolve) => setImmediate(resolve));
+    await vi.advanceTimersByTimeAsync(59_000);
+    expect(destroy).not.toHaveBeenCalled();
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(destroy).toHaveBeenCalledTimes(1);
+    await reply.body!.cancel();
+  } finally {
+    vi.useRealTimers();
+  }
 });

@@ -13,8 +13,8 @@
 
 import { z } from "zod";
 import { refuseCrossSite } from "../serve/guard.ts";
-import { badRequest, RequestError } from "../serve/protocol.ts";
 import { hashOf, idempotencyKey } from "../serve/repeated-rewards.ts";
+import { badRequest, RequestError } from "../serve/request-error.ts";
 import type { Extension } from "../serve/server.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Correction } from "./corrections.ts";

@@ -2,7 +2,7 @@
 
 import type { Learner } from "../learner/learner.ts";
 import type { Admission } from "../serve/conversation-cache.ts";
-import { asRequestError, failureOf, RequestError } from "../serve/protocol.ts";
+import { asRequestError, failureOf, RequestError } from "../serve/request-error.ts";
 
 interface Pinned {
   learner: Promise<Learner>;

@@ -5,7 +5,7 @@ import { inSlices } from "../base/slices.ts";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { badRequest, RequestError, requireTrained } from "../serve/protocol.ts";
+import { badRequest, RequestError, requireTrained } from "../serve/request-error.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { WrittenCalls } from "../tokens/template.ts";
 import type { CorrectionRequest } from "./endpoints.ts";

@@ -14,7 +14,7 @@ import { type Context, Hono } from "hono";
 import { NlacError } from "../base/errors.ts";
 import { guard } from "../serve/guard.ts";
 import { listenOn } from "../serve/listen.ts";
-import { asRequestError } from "../serve/protocol.ts";
+import { asRequestError } from "../serve/request-error.ts";
 import { answer, numberOf, versions } from "./api.ts";
 import { FromCheckpoint } from "./from-checkpoint.ts";
 import { type Assets, servedPage, servedPolicy } from "./page.ts";

@@ -3,7 +3,7 @@
 import type { IncomingMessage } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
-import { RequestError } from "./protocol.ts";
+import { RequestError } from "./request-error.ts";
 
 /** Bodies of the largest size that may be held at a time. */
 const bodiesAtOnce = 8;

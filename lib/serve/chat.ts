@@ -8,18 +8,11 @@ import { chatChoice, replyOf, usage } from "./answers.ts";
 import { type Admission, Conversations } from "./conversation-cache.ts";
 import type { Episodes } from "./episodes.ts";
 import { sendJson } from "./json-response.ts";
-import {
-  badRequest,
-  type ChatRequest,
-  checkLength,
-  formatOf,
-  mayCall,
-  type Said,
-  toolsIn,
-} from "./protocol.ts";
+import { type ChatRequest, checkLength, formatOf, mayCall, type Said, toolsIn } from "./protocol.ts";
 import type { RequestQueue } from "./queue.ts";
 import { askingOf, type Reader } from "./reader.ts";
 import { nameAfter, type ReadChat } from "./reading.ts";
+import { badRequest } from "./request-error.ts";
 import type { Place } from "./served-turn.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 

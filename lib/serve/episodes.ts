@@ -24,7 +24,6 @@ import {
   totalReward,
 } from "./open-episode.ts";
 import type { OpenLog } from "./open-log.ts";
-import { badRequest, RequestError, requireTrained } from "./protocol.ts";
 import type { Redactable } from "./redact.ts";
 import {
   type Ending,
@@ -33,6 +32,7 @@ import {
   requestHash,
   withReward,
 } from "./repeated-rewards.ts";
+import { badRequest, RequestError, requireTrained } from "./request-error.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
 
 /** Most idle episodes that are recorded with one write. */

@@ -8,8 +8,8 @@
 import { isIP } from "node:net";
 import type { Context, MiddlewareHandler } from "hono";
 import { cors } from "hono/cors";
-import { RequestError } from "./protocol.ts";
 import { versionHeader } from "./queue.ts";
+import { RequestError } from "./request-error.ts";
 
 export interface GuardOptions {
   /** The address that the server listens on. */

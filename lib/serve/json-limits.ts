@@ -3,7 +3,7 @@
  * memory of its text, and deep nesting exhausts the stack of code that traverses it.
  */
 
-import { badRequest } from "./protocol.ts";
+import { badRequest } from "./request-error.ts";
 
 /** Maximum number of values, for example of ids in all prompts. */
 export const maxValues = 1_000_000;

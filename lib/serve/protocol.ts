@@ -1,109 +1,15 @@
 /**
- * Requests and errors of OpenAI's chat and completion endpoints. Unknown parameters are refused,
+ * Requests of OpenAI's chat and completion endpoints. Unknown parameters are refused,
  * and so are known ones that would change the response and are not supported. The others are
  * ignored.
  */
 
 import { z } from "zod";
-import { type ErrorCode, NlacError } from "../base/errors.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
 import { isCallId } from "../tokens/messages.ts";
-
-/** Maximum length of an error's message, which may quote the request. */
-const maxMessage = 1000;
-
-/** A response with an error status. */
-export class RequestError extends Error {
-  readonly status: 400 | 401 | 403 | 404 | 408 | 413 | 415 | 429 | 500 | 503;
-  readonly type: string;
-  readonly code: string | null;
-  readonly parameter: string | null;
-
-  constructor(
-    status: RequestError["status"],
-    type: string,
-    message: string,
-    code: string | null = null,
-    parameter: string | null = null,
-    options?: ErrorOptions,
-  ) {
-    super(message.length > maxMessage ? `${message.slice(0, maxMessage)}…` : message, options);
-    this.status = status;
-    this.type = type;
-    this.code = code;
-    this.parameter = parameter;
-  }
-
-  /** The body in OpenAI's format. */
-  get body() {
-    const { message, type, code, parameter: param } = this;
-    return { error: { message, type, param, code } };
-  }
-}
-
-export function badRequest(
-  message: string,
-  parameter: string | null = null,
-  code = parameter === null ? "invalid_request" : "invalid_value",
-) {
-  return new RequestError(400, "invalid_request_error", message, code, parameter);
-}
-
-/** Throws a RequestError of status 400 for an episode that is held out of training. */
-export function requireTrained(episode: string, split: "test" | undefined): void {
-  if (split === "test")
-    throw badRequest(
-      `Episode ${episode} is of the split "test": nothing is learned from it.`,
-      null,
-      "held_out",
-    );
-}
-
-/** What failed, in words without the server's paths, which messages of these errors may contain. */
-const failures: Partial<Record<ErrorCode, string>> = {
-  ERR_IO: "The server cannot read or write one of its files.",
-  ERR_RUN: "The server cannot use its run directory.",
-  ERR_CHECKPOINT: "The server cannot use a checkpoint.",
-  ERR_MODEL_NOT_FOUND: "The server cannot find the files of a model.",
-  ERR_MODEL_FORMAT: "The server cannot use the files of a model.",
-  ERR_DISPOSED: "The server has released the model.",
-};
-
-/** The code of an error, and a message about it for clients. */
-export function failureOf(error: unknown): { code: ErrorCode; message: string } {
-  const code = error instanceof NlacError ? error.code : "ERR_INTERNAL";
-  const what = failures[code] ?? "The server failed.";
-  return { code, message: `${what} Read its log for ${code}, then send the request again.` };
-}
-
-/**
- * Any error as a response. Failures of the server do not reveal details: these are in the response's
- * `cause`, which is logged.
- */
-export function asRequestError(error: unknown): RequestError {
-  if (error instanceof RequestError) return error;
-  if (error instanceof NlacError) {
-    const { code, message } = error;
-    if (code === "ERR_VALUE" || code === "ERR_TOKENIZER" || code === "ERR_CONFIG")
-      return badRequest(message, null, code);
-    if (code === "ERR_OUT_OF_MEMORY" || code === "ERR_ABORTED")
-      return new RequestError(503, "server_error", message, code);
-  }
-  const { code, message } = failureOf(error);
-  return new RequestError(500, "server_error", message, code, null, { cause: error });
-}
-
-/** A failure of the server for its log: a stack, and those of its causes. */
-export function loggedFailure(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const own = error.stack ?? error.message;
-  if (error.cause === undefined) return own;
-  // The response's own stack says only where the failure was converted.
-  const cause = loggedFailure(error.cause);
-  return error instanceof RequestError ? cause : `${own}\ncaused by: ${cause}`;
-}
+import { badRequest } from "./request-error.ts";
 
 /** Limits of a request's lists and texts. Texts of prompts are limited by the model's context. */
 const most = {

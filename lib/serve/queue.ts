@@ -9,13 +9,8 @@ import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "..
 import type { Admission, ServedModel } from "./conversation-cache.ts";
 import { clientOf } from "./fair-queue.ts";
 import { GrammarQueue } from "./grammar-queue.ts";
-import {
-  badRequest,
-  type ChatRequest,
-  type CompletionRequest,
-  RequestError,
-  samplingOf,
-} from "./protocol.ts";
+import { type ChatRequest, type CompletionRequest, samplingOf } from "./protocol.ts";
+import { badRequest, RequestError } from "./request-error.ts";
 import type { OnToken } from "./text-stream.ts";
 
 /** Names the weights that wrote an answer, if they can change. */

@@ -5,9 +5,9 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { NlacError } from "../base/errors.ts";
 import { Tokenizer, type TokenizerParts } from "../tokens/tokenizer.ts";
-import { asRequestError } from "./protocol.ts";
 import type { ReaderData, ReadJob, ReadReply } from "./reader.ts";
 import { RequestReader } from "./reading.ts";
+import { asRequestError } from "./request-error.ts";
 
 const { tokenizer, limits } = workerData as ReaderData;
 const parts = JSON.parse(Buffer.from(tokenizer).toString()) as TokenizerParts;

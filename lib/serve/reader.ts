@@ -13,7 +13,6 @@ import { startWorker } from "../base/start-worker.ts";
 import { afterRunning } from "../base/timer.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { type ClientKeys, clientOf, FairQueue, type Waiting } from "./fair-queue.ts";
-import { badRequest, RequestError } from "./protocol.ts";
 import {
   type ReadChat,
   type ReadCompletion,
@@ -22,6 +21,7 @@ import {
   type Rendering,
   RequestReader,
 } from "./reading.ts";
+import { badRequest, RequestError } from "./request-error.ts";
 
 /** Bytes up to which a request is read on the event loop. */
 const maxSmall = 8 * 2 ** 10;

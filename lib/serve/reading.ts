@@ -15,7 +15,6 @@ import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { compileMs, maxCompileMs } from "./grammar-queue.ts";
 import { parseWithinLimits } from "./json-limits.ts";
 import {
-  badRequest,
   type ChatRequest,
   type CompletionRequest,
   chatRequest,
@@ -29,6 +28,7 @@ import {
   saidIn,
   toolsIn,
 } from "./protocol.ts";
+import { badRequest } from "./request-error.ts";
 
 export interface ReadLimits {
   /** Completions of one request. */

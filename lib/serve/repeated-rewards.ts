@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import type { Context } from "hono";
 import { isOver, type Message } from "../contract/environment.ts";
 import type { AcknowledgedReward } from "../episodes/records.ts";
-import { badRequest, type RequestError } from "./protocol.ts";
+import { badRequest, type RequestError } from "./request-error.ts";
 
 /** How an episode continues after a reward. */
 export interface Ending {

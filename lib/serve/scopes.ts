@@ -1,7 +1,7 @@
 /** API keys, and what each may do. */
 
 import { createHash, timingSafeEqual } from "node:crypto";
-import { RequestError } from "./protocol.ts";
+import { RequestError } from "./request-error.ts";
 
 /**
  * "ask": models and completions. "reward": rewards, corrections and tasks of episodes. "train": the

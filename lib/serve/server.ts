@@ -32,11 +32,12 @@ import { corsFor, guard } from "./guard.ts";
 import { parseWithinLimits } from "./json-limits.ts";
 import { listenOn } from "./listen.ts";
 import { OpenLog } from "./open-log.ts";
-import { asRequestError, badRequest, loggedFailure, RequestError, readRequest } from "./protocol.ts";
+import { readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
 import { askingOf, Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
 import { idempotencyKey } from "./repeated-rewards.ts";
+import { asRequestError, badRequest, loggedFailure, RequestError } from "./request-error.ts";
 import { requireScope, type Scope, scopeOf } from "./scopes.ts";
 
 /** Options of `serve`. */

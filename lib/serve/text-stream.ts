@@ -7,13 +7,8 @@ import { afterRunning } from "../base/timer.ts";
 import { TextStream } from "../tokens/text-stream.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { inPieces, pieceLength } from "./json-response.ts";
-import {
-  asRequestError,
-  type ChatRequest,
-  type CompletionRequest,
-  loggedFailure,
-  RequestError,
-} from "./protocol.ts";
+import type { ChatRequest, CompletionRequest } from "./protocol.ts";
+import { asRequestError, loggedFailure, RequestError } from "./request-error.ts";
 
 export type OnToken = (text: number, token: number) => void;
 

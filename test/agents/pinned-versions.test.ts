@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { PinnedVersions } from "../../lib/agents/pinned-versions.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { Learner } from "../../lib/learner/learner.ts";
-import { loggedFailure, type RequestError } from "../../lib/serve/protocol.ts";
+import { loggedFailure, type RequestError } from "../../lib/serve/request-error.ts";
 
 test("holds no more versions than allowed, also while requests overlap", async () => {
   let loaded = 0;

@@ -1,7 +1,7 @@
 import { Hono } from "hono";
 import { describe, expect, it } from "vitest";
 import { type GuardOptions, guard, refuseCrossSite } from "../../lib/serve/guard.ts";
-import type { RequestError } from "../../lib/serve/protocol.ts";
+import type { RequestError } from "../../lib/serve/request-error.ts";
 
 /**
  * What a server with these options answers to a request with these headers: 200, or the error's

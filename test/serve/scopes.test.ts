@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { RequestError } from "../../lib/serve/protocol.ts";
+import { RequestError } from "../../lib/serve/request-error.ts";
 import { requireScope, type Scope, scopeOf } from "../../lib/serve/scopes.ts";
 import { nlac } from "../support/command-line.ts";
 import { inDirectory } from "../support/tiny.ts";

@@ -75,11 +75,12 @@ export class Conversation {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: readonly Message[],
-    { tools }: { tools?: readonly ToolSchema[] | undefined } = {},
+    options: { tools?: readonly ToolSchema[] | undefined } = {},
   ): Conversation {
     const last = messages.at(-1);
     if (last === undefined)
       throw new NlacError("ERR_VALUE", "A conversation starts with at least one message.");
+    const { tools } = options;
     const system = messages.some(({ role }) => role === "system");
     const format = new TurnFormat(tokenizer, template, system, tools);
     const conversation = new Conversation(format, [], [], []);

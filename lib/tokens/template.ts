@@ -52,9 +52,9 @@ export class ChatTemplate {
   #reasoning: { form: ReasoningForm | undefined } | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
-  constructor(source: string, { variables = {} }: ChatTemplateOptions = {}) {
+  constructor(source: string, options: ChatTemplateOptions = {}) {
     this.source = source;
-    this.#renderer = new TemplateRenderer(source, variables);
+    this.#renderer = new TemplateRenderer(source, options.variables ?? {});
   }
 
   /**

@@ -26,7 +26,7 @@ export async function run({ runs, seed, first = 0, report }) {
     const library = buildShim(directory);
     const kinds = { short: training("short"), recording };
     for (const name of trainings) kinds[name] = training(name);
-    await attackImages({ directory, library, kinds, together: 24, runs, seed, first, report });
+    await attackImages({ directory, library, kinds, together: 60, runs, seed, first, report });
   });
 }
 

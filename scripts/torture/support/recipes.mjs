@@ -1,5 +1,6 @@
-// The shortest trainings that still save several checkpoints, one per method, on the shipped model
-// of half a million parameters.
+// The shortest trainings that still save several checkpoints, one per method, on a model of a few
+// thousand parameters.
+import { tinyModel } from "./tiny-model.mjs";
 
 const limits = { maxPromptTokens: 256, maxActionTokens: 8, seed: 5, betas: [0.9, 0.98] };
 const rounds = { iterations: 2, episodesPerIteration: 4, ...limits };
@@ -44,7 +45,7 @@ export function recipe(name) {
   const adapter = withAdapter ? { adapter: { rank: 2, alpha: 4, ...targets } } : {};
   return {
     name: `torture-${name}`,
-    model: "errands-base",
+    model: tinyModel,
     learner: { dtype: "float32", ...adapter },
     environment: { name: "errands" },
     algorithm: withAdapter ? "nlac" : name,

@@ -11,7 +11,7 @@ import { findLibtorch } from "../../../dist/native/libtorch.js";
 import { processorSeconds } from "./forked-child.mjs";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
-/** A child that takes longer than this, in milliseconds, hangs. The machine may be busy. */
+/** A child that prints nothing for this long, in milliseconds, hangs. The machine may be busy. */
 const longest = 600_000;
 /** Children are told where libtorch is, because they would start Python to search for it. */
 const libtorch = findLibtorch().found?.torch;
@@ -85,6 +85,7 @@ export function runChild(script, args, { env = {}, killAtCpu } = {}) {
     let errors = "";
     child.stdout.on("data", (data) => {
       output += data;
+      timer.refresh();
     });
     child.stderr.on("data", (data) => {
       errors += data;
@@ -206,7 +207,7 @@ export function uncutRuns(directory, library) {
 
 /** One line on how a child ended. */
 export function told({ code, signal, hangs, errors, result }) {
-  if (hangs) return `no end within ${longest / 1000} s`;
+  if (hangs) return `no result within ${longest / 1000} s`;
   if (result?.code !== undefined || result?.message !== undefined) return `${result.code}: ${result.message}`;
   return `exit code ${code}, signal ${signal}, ${errors.trim().split("\n").slice(-5).join(" / ")}`;
 }

@@ -1,6 +1,7 @@
 /** `nlac env check`: tests without a model whether an environment meets the contract. */
 
 import type { Command } from "commander";
+import { printable } from "../display/printable.ts";
 import { checkEnvironment } from "../environments/check.ts";
 import { environmentNames, openEnvironment } from "../environments/registry.ts";
 import { jsonObject, wholeNumber } from "./options.ts";
@@ -50,6 +51,6 @@ async function check(name: string, flags: CheckFlags): Promise<void> {
   const problems = await checkEnvironment(environment, undefined, { tasks, seed, timeout });
   if (flags.json) console.log(JSON.stringify({ environment: environment.name, problems }));
   else if (problems.length === 0) console.log(`${environment.name}: no violations of the contract.`);
-  else for (const problem of problems) console.log(`${environment.name}: ${problem}`);
+  else for (const problem of problems) console.log(printable(`${environment.name}: ${problem}`));
   if (problems.length > 0) process.exitCode = 1;
 }

@@ -2,6 +2,7 @@
 
 import type { Command } from "commander";
 import type { Message } from "../contract/environment.ts";
+import { printable } from "../display/printable.ts";
 import { TextStream } from "../tokens/text-stream.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
@@ -64,7 +65,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
       {
         onToken: (_, token) => {
           if (flags.json) return;
-          process.stdout.write(pieces.add(token));
+          process.stdout.write(printable(pieces.add(token)));
         },
       },
     );
@@ -73,7 +74,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
       console.log(JSON.stringify({ ...rest, logProbs: Array.from(logProbs) }));
     } else {
       const text = generation!.text;
-      process.stdout.write(`${text.slice(pieces.sent.length)}\n`);
+      process.stdout.write(printable(`${text.slice(pieces.sent.length)}\n`));
     }
   } finally {
     await learner.dispose();

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { Command, CommanderError, Help, type Option } from "commander";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
+import { printable } from "../display/printable.ts";
 import { watchStandardStreams } from "./standard-streams.ts";
 import { fitted } from "./wrap.ts";
 
@@ -182,7 +183,7 @@ function hint(code: string, argv: readonly string[]): string {
 }
 
 function fail(code: string, message: string): number {
-  process.stderr.write(`nlac: ${code}: ${message}\n`);
+  process.stderr.write(printable(`nlac: ${code}: ${message}\n`, process.stderr));
   return 1;
 }
 

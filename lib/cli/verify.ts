@@ -3,6 +3,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
+import { printable } from "../display/printable.ts";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import { modelFaults } from "../learner/verify.ts";
@@ -39,7 +40,8 @@ async function verify(name: string, flags: { json?: boolean }): Promise<void> {
   const parts: Verified[] = [];
   for await (const part of partsOf(name)) {
     parts.push(part);
-    if (!flags.json) console.log([lineOf(part), ...part.faults.map((fault) => `  ${fault}`)].join("\n"));
+    if (!flags.json)
+      console.log(printable([lineOf(part), ...part.faults.map((fault) => `  ${fault}`)].join("\n")));
   }
   const damaged = parts.filter(({ faults }) => faults.length > 0).length;
   if (flags.json) console.log(JSON.stringify({ whole: damaged === 0, parts }, null, 2));

@@ -4,6 +4,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
+import { printable } from "../display/printable.ts";
 import { formatFigure } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
 import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
@@ -81,7 +82,7 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
     writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
     sayReport(flags.report);
   }
-  console.log(flags.json ? JSON.stringify(measured.figures) : figureTable(measured));
+  console.log(flags.json ? JSON.stringify(measured.figures) : printable(figureTable(measured)));
 }
 
 /**
@@ -120,9 +121,9 @@ function viewRun(path: string, flags: ViewFlags): void {
     console.log(JSON.stringify({ description, metrics: [...metrics], samples }));
     return;
   }
-  console.log(`${title(description) || path}\n`);
-  console.log(figures(metrics));
-  for (const sample of samples) console.log(`\n${sampleText(sample)}`);
+  console.log(printable(`${title(description) || path}\n`));
+  console.log(printable(figures(metrics)));
+  for (const sample of samples) console.log(printable(`\n${sampleText(sample)}`));
 }
 
 /** The last `count` of `records`, in reverse order. */

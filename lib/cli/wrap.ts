@@ -1,6 +1,7 @@
 /** Wraps text for terminals. */
 
 import wrapAnsi from "wrap-ansi";
+import { printable } from "../display/printable.ts";
 
 /**
  * Wraps each line of `text` to at most `columns` columns, between words. Continuation lines are
@@ -22,13 +23,13 @@ export function wrap(text: string, columns: number, indent?: number): string {
 const sentence = /^.+(?:(?<=[\p{Ll},])\n(?=\p{Ll}).+)+/gmu;
 
 /**
- * Wraps `text` to the terminal's width; returns it unchanged if stdout has no width. A sentence
- * with a line that is too long is rewrapped as a whole.
+ * Wraps `text` to the terminal's width, with its control characters visible; returns it unchanged if
+ * stdout has no width. A sentence with a line that is too long is rewrapped as a whole.
  */
 export function fitted(text: string): string {
   const { columns } = process.stdout;
   if (!(columns > 20)) return text;
-  const joined = text.replaceAll(sentence, (lines) =>
+  const joined = printable(text).replaceAll(sentence, (lines) =>
     lines.split("\n").some(({ length }) => length > columns) ? lines.replaceAll("\n", " ") : lines,
   );
   return wrap(joined, columns);

@@ -1,5 +1,7 @@
 /** Terminal lines that are updated in place, and a progress bar. */
 
+import { printable } from "./printable.ts";
+
 export interface ProgressStream {
   isTTY?: boolean;
   columns?: number;
@@ -31,7 +33,7 @@ export class LiveLines {
 
   /** Prints `text` above, and removes the drawn lines until they are drawn again. */
   note(text: string): void {
-    this.#stream.write(`${this.#erased()}${text}\n`);
+    this.#stream.write(`${this.#erased()}${printable(text, this.#stream)}\n`);
   }
 
   /** Removes the drawn lines. */

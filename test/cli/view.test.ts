@@ -41,6 +41,20 @@ test("the page of a run shows the success of its last iteration, as training did
     expect(page.match(/"id":\d+/g)).toHaveLength(12); // all transcripts
   }));
 
+test("names and texts of a run cannot control the terminal", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    writeRun(run, [{ step: 0, values: { "a\u001b[2Jb": 0.75 } }], { name: "\u001b]0;mine\u0007" });
+    const { isTTY } = process.stdout;
+    process.stdout.isTTY = true;
+    const { output, code } = await nlac("view", run).finally(() => {
+      process.stdout.isTTY = isTTY;
+    });
+    expect(code).toBe(0);
+    expect(output).toMatch(/^␛\]0;mine␇\n\n[\s\S]* a␛\[2Jb +0\.75 /);
+    expect(output).not.toMatch(/[^\P{Cc}\n]/u);
+  }));
+
 test("a run without samples, such as a copy of a comparison's, shows its figures", () =>
   inDirectory(async (directory) => {
     const run = join(directory, "run");

@@ -33,7 +33,7 @@ test("a file that cannot be read is an error of its run, and everything else is 
   const runs = new DashRuns([root]);
   await runs.poll();
   const [a, b] = runs.all.map((run) => run.summary());
-  expect(a!.errors).toEqual([expect.stringContaining("EISDIR")]);
+  expect(a!.errors).toEqual([expect.stringContaining("is not a regular file")]);
   expect([a!.episodes, a!.updates]).toEqual([8, 3]);
   expect([b!.episodes, b!.errors]).toEqual([8, []]);
   const version = runs.all[0]!.version();

@@ -51,7 +51,7 @@ export const damages: readonly [name: string, harm: (path: string) => void, mess
       rmSync(path);
       mkdirSync(path);
     },
-    /EISDIR/,
+    /EISDIR|is not a regular file/,
   ],
 ];
 

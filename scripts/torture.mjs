@@ -70,7 +70,13 @@ export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
   return total;
 }
 
-/** Shows the totals, and prints the first failures of a campaign at once. */
+/** When progress was last written, if stderr is not a terminal. */
+let toldAt = performance.now();
+
+/**
+ * Shows the totals, outside a terminal once a minute, and prints the first failures of a campaign at
+ * once.
+ */
 function progress({ name, runs, failures }, failure, seed) {
   if (failure !== undefined && failures.length <= 20) {
     if (terminal) process.stderr.write("\r\u001b[K");
@@ -80,9 +86,12 @@ function progress({ name, runs, failures }, failure, seed) {
         `  ${String(failure.message).replaceAll("\n", "\n  ")}`,
     );
   }
-  if (!terminal) return;
   const failed = failures.length > 0 ? `, ${failures.length} failed` : "";
-  process.stderr.write(`\r${name}: ${runs} runs${failed}\u001b[K`);
+  if (terminal) process.stderr.write(`\r${name}: ${runs} runs${failed}\u001b[K`);
+  else if (performance.now() - toldAt > 60_000) {
+    toldAt = performance.now();
+    process.stderr.write(`${name}: ${runs} runs${failed}\n`);
+  }
 }
 
 const figure = (value) => (Number.isInteger(value) ? String(value) : value.toPrecision(3));

@@ -113,8 +113,10 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const x = (at: number) => round(plot.left + (plot.right - plot.left) * share(at));
   const y = (value: number) => round(plot.bottom - (plot.bottom - plot.top) * value);
   const path = (points: readonly (readonly [at: number, value: number])[]) =>
-    points.map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`).join("");
-  const isPlaced = ({ at }: { at: number }) => !isLogarithmic || at > 0;
+    points
+      .filter(([at]) => at > 0 || !isLogarithmic)
+      .map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`)
+      .join("");
   const order = methods.map(({ name }) => name);
   const styles = lineStyles(order);
   const colour = (method: number) => styles[method]!.colour;
@@ -153,18 +155,15 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
     ),
     `<g${runs.length > manyRuns ? ' class="crowded"' : ""} clip-path="url(#plot-${axis})">`,
     ...methods.map(
-      ({ curves }, i) =>
-        `<path class="band f${colour(i)}" d="${bandPath(curves[axis].filter(isPlaced), path)}"/>`,
+      ({ curves }, i) => `<path class="band f${colour(i)}" d="${bandPath(curves[axis], path)}"/>`,
     ),
     ...runs.map(({ method, curve }) => {
       const i = order.indexOf(method);
-      const points = curve.flatMap((point) =>
-        isPlaced({ at: point[axis] }) ? [[point[axis], point.value] as const] : [],
-      );
+      const points = curve.map((point) => [point[axis], point.value] as const);
       return `<path class="seed s${colour(i)}"${dashed(i)} d="${path(points)}"/>`;
     }),
     ...methods.map(({ curves }, i) => {
-      const points = curves[axis].filter(isPlaced).map(({ at, estimate }) => [at, estimate] as const);
+      const points = curves[axis].map(({ at, estimate }) => [at, estimate] as const);
       return `<path class="line s${colour(i)}"${dashed(i)} d="${path(points)}"/>`;
     }),
     "</g>",
@@ -191,10 +190,10 @@ function bandPath(
   curve: readonly CurvePoint[],
   path: (points: readonly (readonly [number, number])[]) => string,
 ): string {
-  if (curve.length === 0) return "";
   const upper = curve.map(({ at, high }) => [at, high] as const);
   const lower = curve.map(({ at, low }) => [at, low] as const).reverse();
-  return `${path([...upper, ...lower])}Z`;
+  const outline = path([...upper, ...lower]);
+  return outline === "" ? "" : `${outline}Z`;
 }
 
 /**

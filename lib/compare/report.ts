@@ -117,23 +117,27 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
   const reports = all.map((run) => ({ ...run, otherBuild: isBegun(run) && run.build !== build }));
   const grids = gridsOf(comparison, reports);
   const ofMethod = (name: string) => reports.filter(({ method }) => method === name);
-  const referenceOf = (name: string) =>
-    groupsOf(comparison).find(({ methods }) => methods.some((method) => method.name === name))!.reference;
+  const references = new Map(
+    groupsOf(comparison).flatMap(({ methods, reference }) =>
+      methods.map(({ name }) => [name, reference] as const),
+    ),
+  );
   return {
     comparison,
     date: new Date().toISOString(),
     source: describeSource(),
     measure,
     build,
-    methods: comparison.methods.map(({ name, recipe }) =>
-      reportMethod(
+    methods: comparison.methods.map(({ name, recipe }) => {
+      const reference = references.get(name)!;
+      return reportMethod(
         comparison,
         { name, recipe },
         ofMethod(name),
-        name === referenceOf(name) ? undefined : ofMethod(referenceOf(name)),
+        name === reference ? undefined : ofMethod(reference),
         grids,
-      ),
-    ),
+      );
+    }),
     runs: reports,
   };
 }

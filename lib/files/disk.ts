@@ -81,8 +81,11 @@ export function readJson<T>(path: string, schema: z.ZodType<T>, code: ErrorCode)
   }
 }
 
-/** The reason in one line; a JSON parser's message would quote the file with its line breaks. */
-function whyNot(error: unknown): string {
+/**
+ * Why a file is not the expected JSON, in one line; a JSON parser's message would quote the file with
+ * its line breaks.
+ */
+export function whyNot(error: unknown): string {
   if (error instanceof SyntaxError) return "it is not JSON.";
   if (!(error instanceof z.ZodError)) return (error as Error).message;
   const { path, message } = error.issues[0]!;

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { checksumFaults, hasChecksums } from "../files/checksums.ts";
-import { onDisk, openRegular, readJson } from "../files/disk.ts";
+import { onDisk, openRegular, whyNot } from "../files/disk.ts";
 import { indexLimit, readModelJson, tokenizerLimit } from "../files/read-file.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
@@ -30,9 +30,12 @@ export async function* modelFaults(path: string): AsyncGenerator<string> {
   const index = join(path, "model.safetensors.index.json");
   if (existsSync(index))
     yield* faultOf(async () => {
-      await readModelJson(index, indexLimit);
-      const { weight_map } = readJson(index, indexSchema, "ERR_MODEL_FORMAT");
-      const absent = Object.values(weight_map).find((name) => !names.includes(name));
+      const { data, error } = indexSchema.safeParse(await readModelJson(index, indexLimit));
+      if (error !== undefined)
+        throw new NlacError("ERR_MODEL_FORMAT", `${index} cannot be read: ${whyNot(error)}`, {
+          cause: error,
+        });
+      const absent = Object.values(data.weight_map).find((name) => !names.includes(name));
       if (absent !== undefined)
         throw new NlacError("ERR_MODEL_FORMAT", `${join(path, absent)} is missing; ${index} names it.`);
     });

@@ -164,7 +164,7 @@ function continued(
     : undefined;
 }
 
-/** A probe that ends with a message of role `after`. `messages` are those that will follow it. */
+/** A probe whose last message has the role `after`. Its content is in none of `messages`, which follow. */
 export function probeOf(
   renderer: TemplateRenderer,
   context: ContinuationContext,

@@ -1,34 +1,8 @@
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { afterEach, describe, expect, it } from "vitest";
-import { type McpSource, type McpTools, mcpTools } from "../../lib/environments/adapters/mcp.ts";
+import type { RequestListener } from "node:http";
+import { describe, expect, it } from "vitest";
+import { type McpTools, mcpTools } from "../../lib/environments/adapters/mcp.ts";
 import { ToolError } from "../../lib/environments/define-tool.ts";
-
-const opened: { close(): Promise<unknown> }[] = [];
-afterEach(async () => {
-  for (const each of opened.splice(0)) await each.close();
-});
-
-async function open(source: McpSource, options?: { timeout?: number }): Promise<McpTools> {
-  const server = await mcpTools(source, options);
-  opened.push(server);
-  return server;
-}
-
-type Answer = (request: IncomingMessage, response: ServerResponse) => void;
-
-/** An HTTP server on a free port. Returns its origin. */
-async function listen(answer: Answer): Promise<string> {
-  const http = createServer(answer);
-  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  opened.push({
-    close: async () => {
-      http.close();
-      http.closeAllConnections();
-    },
-  });
-  return `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
-}
+import { listen, openTools } from "../support/mcp-tools.ts";
 
 interface Call {
   id?: number;
@@ -38,7 +12,7 @@ interface Call {
 
 /** Answers JSON-RPC: a server with these tools, and these results of calls. */
 const speaking =
-  (tools: object[], result: (call: Call) => object): Answer =>
+  (tools: object[], result: (call: Call) => object): RequestListener =>
   async (request, response) => {
     if (request.method !== "POST") return void response.writeHead(405).end();
     const chunks: Buffer[] = [];
@@ -97,13 +71,13 @@ describe("a hostile MCP server", () => {
       message: expect.stringContaining(`redirects to another server, ${other}`),
     });
     expect(seen).toEqual([]);
-    expect(await call(await open({ url: `${origin}/mcp`, headers }), "a")).toBe("here");
+    expect(await call(await openTools({ url: `${origin}/mcp`, headers }), "a")).toBe("here");
   });
 
   it("cannot make a reply, a result or a list of tools too large", async () => {
     const length = { value: 17 << 20 };
     const url = await listen(speaking([plain], () => says("x".repeat(length.value))));
-    const server = await open({ url });
+    const server = await openTools({ url });
     await expect(call(server, "a")).rejects.toThrow("a reply has more than 16777216 bytes");
     length.value = 1_000_001;
     const tooLong = "the result has 1000001 characters; 1000000 are the most";
@@ -130,7 +104,7 @@ describe("a hostile MCP server", () => {
     const url = await listen(
       speaking([{ ...plain, outputSchema }], () => ({ content: [], structuredContent })),
     );
-    expect(await call(await open({ url }), "a")).toBe(JSON.stringify(structuredContent));
+    expect(await call(await openTools({ url }), "a")).toBe(JSON.stringify(structuredContent));
   });
 
   it("does not get its messages of any length, nor the user's keys, into errors", async () => {
@@ -155,7 +129,7 @@ describe("a hostile MCP server", () => {
 
 describe("an MCP server that ends", () => {
   it("is started again by the next call", async () => {
-    const server = await open({ command: process.execPath, args: ["-e", script] });
+    const server = await openTools({ command: process.execPath, args: ["-e", script] });
     expect(await call(server, "a")).toBe("here");
     await expect(call(server, "leave")).rejects.toThrow("Connection closed");
     expect(await call(server, "a")).toBe("here");
@@ -170,7 +144,7 @@ describe("an MCP server that ends", () => {
       response.setHeader("mcp-session-id", forgotten ? "new" : "old");
       desk(request, response);
     });
-    const server = await open({ url });
+    const server = await openTools({ url });
     expect(await call(server, "a")).toBe("here");
     forgotten = true;
     await expect(call(server, "a")).rejects.toThrow();

@@ -1,5 +1,3 @@
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js";
@@ -7,19 +5,15 @@ import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { tool as aiTool, jsonSchema } from "ai";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import { aiTools } from "../../lib/environments/adapters/ai.ts";
-import {
-  type McpClient,
-  type McpSource,
-  type McpTools,
-  mcpTools,
-} from "../../lib/environments/adapters/mcp.ts";
+import { type McpClient, type McpSource, mcpTools } from "../../lib/environments/adapters/mcp.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import { defineEnvironment } from "../../lib/environments/define.ts";
 import type { Tool } from "../../lib/environments/define-tool.ts";
 import { deskServer } from "../support/mcp-server.ts";
+import { closing, listen, openTools } from "../support/mcp-tools.ts";
 
 const environment = (tools: readonly Tool<object>[], dispose?: () => Promise<void>) =>
   defineEnvironment({
@@ -47,17 +41,6 @@ async function answers(tools: readonly Tool<object>[], ...calls: [name: string, 
   return results;
 }
 
-const opened: { close(): Promise<unknown> }[] = [];
-afterEach(async () => {
-  for (const each of opened.splice(0)) await each.close();
-});
-
-async function open(source: McpSource, options?: { timeout?: number }): Promise<McpTools> {
-  const server = await mcpTools(source, options);
-  opened.push(server);
-  return server;
-}
-
 const program = {
   command: process.execPath,
   args: ["--import", "jiti/register", fileURLToPath(new URL("../support/mcp-server.ts", import.meta.url))],
@@ -67,12 +50,10 @@ async function inMemory(): Promise<Client> {
   const [near, far] = InMemoryTransport.createLinkedPair();
   const client = new Client({ name: "test", version: "1" });
   await Promise.all([deskServer().connect(far), client.connect(near)]);
-  opened.push(client);
-  return client;
+  return closing(client);
 }
 
 async function overHttp(): Promise<{ url: string }> {
-  const http: Server = createServer((request, response) => void serve(request, response));
   const serve = async (
     ...[request, response]: Parameters<StreamableHTTPServerTransport["handleRequest"]>
   ) => {
@@ -83,9 +64,7 @@ async function overHttp(): Promise<{ url: string }> {
     await deskServer().connect(each as never);
     await each.handleRequest(request, response);
   };
-  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  opened.push({ close: async () => http.close() });
-  return { url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp` };
+  return { url: `${await listen((request, response) => void serve(request, response))}/mcp` };
 }
 
 describe.each([
@@ -94,7 +73,7 @@ describe.each([
   ["an address", overHttp],
 ] as [string, () => Promise<McpSource>][])("mcpTools of %s", (_, source) => {
   it("are described and called as the server specifies", async () => {
-    const { tools } = await open(await source());
+    const { tools } = await openTools(await source());
     expect(tools.map(({ schema }) => schema.name)).toEqual([
       "find",
       "note",
@@ -128,7 +107,7 @@ describe.each([
 
 describe("mcpTools", () => {
   it("make an environment that satisfies the contract, and a closed server is started again", async () => {
-    const server = await open(program);
+    const server = await openTools(program);
     const harmless = server.tools.filter(({ schema }) => ["find", "picture", "count"].includes(schema.name));
     expect(await checkEnvironment(environment(harmless, server.close))).toEqual([]);
     expect(await answers(server.tools, ["note", { text: "a" }])).toEqual(["1 notes"]);
@@ -137,9 +116,9 @@ describe("mcpTools", () => {
   });
 
   it("a server that disconnects or times out is a fault of the environment", async () => {
-    const { tools } = await open(program, { timeout: 300 });
+    const { tools } = await openTools(program, { timeout: 300 });
     await expect(answers(tools, ["leave", {}])).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
-    const slow = await open(program, { timeout: 50 });
+    const slow = await openTools(program, { timeout: 50 });
     await expect(answers(slow.tools, ["wait", {}])).rejects.toMatchObject({
       code: "ERR_ENVIRONMENT",
       message: expect.stringContaining('"wait"'),
@@ -164,7 +143,7 @@ describe("mcpTools", () => {
     server.server.registerCapabilities({ tools: {} });
     server.server.setRequestHandler(ListToolsRequestSchema, () => new Promise(() => {}));
     await Promise.all([server.connect(far), silent.connect(near)]);
-    opened.push(silent);
+    closing(silent);
     await expect(mcpTools(silent, { timeout: 50 })).rejects.toMatchObject({
       code: "ERR_ENVIRONMENT",
       message: expect.stringMatching(/does not list its tools: .*timed out/),

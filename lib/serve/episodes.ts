@@ -34,6 +34,7 @@ import {
 } from "./repeated-rewards.ts";
 import { badRequest, RequestError, requireTrained } from "./request-error.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
+import { idleEpisodes, paidWorkers, workersOf } from "./sub-episodes.ts";
 
 /** Most idle episodes that are recorded with one write. */
 const recordedTogether = 32;
@@ -245,7 +246,10 @@ export class Episodes {
     };
     // Write first: if that fails, the reward was not added, and the client can send it again.
     if (isOver(ending)) {
-      this.#finish([...this.#paidWorkers(name, total), [name, { ...episode, ...now }]], ending);
+      this.#finish(
+        [...paidWorkers(workersOf(this.#open), name, total), [name, { ...episode, ...now }]],
+        ending,
+      );
       this.#rewarded();
     } else {
       this.#options.open?.put(name, { ...episode, ...now }, true);
@@ -280,38 +284,14 @@ export class Episodes {
     try {
       for (;;) {
         // Rewarded ones first, because their sub-episodes get the reward.
-        const rewarded = this.#idle(ms).filter(([, episode]) => this.#isKept(episode));
+        const rewarded = idleEpisodes(this.#open, ms).filter(([, episode]) => this.#isKept(episode));
         if (rewarded.length === 0) break;
         this.#drop(rewarded.slice(0, recordedTogether));
         await nextIteration();
       }
     } finally {
-      this.#drop(this.#idle(ms).filter(([, episode]) => !this.#isKept(episode)));
+      this.#drop(idleEpisodes(this.#open, ms).filter(([, episode]) => !this.#isKept(episode)));
     }
-  }
-
-  /** The episodes that `expire` ends. */
-  #idle(ms: number): [string, OpenEpisode][] {
-    /** Whether an episode, or one that it works for, is active; each is looked at once. */
-    const active = new Map<OpenEpisode, boolean>();
-    const parentOf = ({ parent }: OpenEpisode) => (parent === undefined ? undefined : this.#open.get(parent));
-    for (const episode of this.#open.values()) {
-      if (episode.waiting === 0 && performance.now() - episode.answered >= ms) continue;
-      let one: OpenEpisode | undefined = episode;
-      for (; one !== undefined && !active.has(one); one = parentOf(one)) active.set(one, true);
-    }
-    const isIdle = (episode: OpenEpisode) => {
-      const path: OpenEpisode[] = [];
-      let one: OpenEpisode | undefined = episode;
-      for (; one !== undefined && !active.has(one); one = parentOf(one)) {
-        active.set(one, false);
-        path.push(one);
-      }
-      const isActive = one !== undefined && active.get(one)!;
-      for (const one of path) active.set(one, isActive);
-      return !isActive;
-    };
-    return [...this.#open].filter(([, episode]) => isIdle(episode));
   }
 
   /**
@@ -323,29 +303,6 @@ export class Episodes {
     if (episode !== undefined) this.#end(name, episode);
     await this.#options.open?.purge();
     return episode !== undefined;
-  }
-
-  /**
-   * The open episodes that worked for an episode with the reward `total`, which those get that have
-   * none of their own.
-   */
-  #paidWorkers(name: string, total: number, workers = this.#workers()): [string, OpenEpisode][] {
-    return [...workersFor(name, workers)].map(([child, helper]) => {
-      const last = helper.turns.at(-1)!;
-      const paid = helper.rewarded ? last : { ...last, reward: total };
-      return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];
-    });
-  }
-
-  /** The open episodes that work for others, by their parent. */
-  #workers(): Workers {
-    const workers: Workers = new Map();
-    for (const [child, episode] of this.#open) {
-      const others = workers.get(episode.parent);
-      if (others === undefined) workers.set(episode.parent, [[child, episode]]);
-      else others.push([child, episode]);
-    }
-    return workers;
   }
 
   /**
@@ -411,11 +368,11 @@ export class Episodes {
   #drop(episodes: readonly [string, OpenEpisode][]): void {
     const kept = episodes.filter(([, episode]) => this.#isKept(episode));
     if (kept.length > 0) {
-      const workers = this.#workers();
+      const workers = workersOf(this.#open);
       const ended = new Map<string, OpenEpisode>();
       for (const [name, episode] of kept)
         for (const [one, paid] of [
-          ...this.#paidWorkers(name, totalReward(episode.turns), workers),
+          ...paidWorkers(workers, name, totalReward(episode.turns)),
           [name, episode] as const,
         ])
           if (!ended.has(one)) ended.set(one, paid);
@@ -526,22 +483,6 @@ export class Episodes {
     const hasRoom = () => this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
     this.#dropAll(this.#open, (name) => hasRoom() || name === latest);
   }
-}
-
-/** By the parent's name. */
-type Workers = Map<string | undefined, [string, OpenEpisode][]>;
-
-/** The open episodes that worked for an episode, or for one that did. */
-function workersFor(name: string, workers: Workers): Map<string, OpenEpisode> {
-  const found = new Map<string, OpenEpisode>();
-  const parents = [name];
-  for (const parent of parents)
-    for (const [child, episode] of workers.get(parent) ?? []) {
-      if (child === name || found.has(child)) continue;
-      found.set(child, episode);
-      parents.push(child);
-    }
-  return found;
 }
 
 /** Status 400, because clients retry after 409. */

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/optim/kernels.h"
+#include "core/optim/memory.h"
 #ifdef NLAC_CUDA
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -80,48 +81,6 @@ void check_leading(const char* what, const Tensors& tensors) {
                  tensors[i].device(), ", the first is on ", tensors[0].device());
   }
 }
-
-char* bytes_at(const at::Tensor& tensor, int64_t offset) {
-  return static_cast<char*>(tensor.data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
-}
-
-bool same_memory(const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); }
-
-// The memory of a call's tensors. Blocks of several tensors are computed at once, in any order, so what
-// one of them writes must not be another's.
-class Memory {
- public:
-  void reads(const char* what, size_t i, const at::Tensor& tensor) { add(what, i, tensor, false); }
-  void writes(const char* what, size_t i, const at::Tensor& tensor) { add(what, i, tensor, true); }
-
-  void check() {
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    const Range *read = nullptr, *written = nullptr;  // those that reach furthest so far
-    for (const Range& range : ranges_) {
-      const auto meets = [&](const Range* other) { return other != nullptr && other->end > range.begin; };
-      const Range* const other = meets(written) ? written : range.written && meets(read) ? read : nullptr;
-      NLAC_REQUIRE(other == nullptr, "ERR_VALUE", range.what, " ", range.i, " and ", other->what, " ",
-                   other->i, " are in the same memory");
-      const Range*& furthest = range.written ? written : read;
-      if (furthest == nullptr || range.end > furthest->end) furthest = &range;
-    }
-  }
-
- private:
-  struct Range {
-    const char *begin, *end, *what;
-    size_t i;
-    bool written;
-  };
-
-  void add(const char* what, size_t i, const at::Tensor& tensor, bool written) {
-    if (tensor.numel() > 0)
-      ranges_.push_back({bytes_at(tensor, 0), bytes_at(tensor, tensor.numel()), what, i, written});
-  }
-
-  std::vector<Range> ranges_;
-};
 
 void check_target_rate(double target_rate) {
   NLAC_REQUIRE(target_rate >= 0 && target_rate <= 1, "ERR_VALUE",

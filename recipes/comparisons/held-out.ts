@@ -20,7 +20,7 @@ export default defineComparison({
   seedFields: ["environment.options.seed"],
   paired: true,
   methods: [
-    { name: "nlac", recipe: "composed-errands" },
+    { name: "nlac", recipe: "composed-errands", set: { config: { diagnostics: { every: 10 } } } },
     { name: "rft", recipe: "composed-errands-rft" },
     { name: "hindsight", recipe: "composed-errands-rft", set: { config: { imitate: "hindsight" } } },
   ],

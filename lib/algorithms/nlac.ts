@@ -136,7 +136,8 @@ const fields = z.strictObject({
    */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
   /**
-   * Weight of L1 in a critic step; 0 trains on rehearsal only, an ablation. Default and paper: 1.
+   * Weight of L1 in a critic step; 0 trains on rehearsal only, an ablation: L1 is then measured and
+   * still sets the priorities. Default and paper: 1.
    */
   criticWeight: z.number().min(0).default(1),
   /**
@@ -393,11 +394,13 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Pending> {
   // L1, averaged over the tokens of a target and then over the batch. Its gradient is added up
   // here.
   const taught = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
-  const targetTexts = taught.map(({ text, i }) => ({
-    ...text,
-    weight: (config.criticWeight * drawn.weights[i]!) / (text.response.length * taught.length),
-  }));
-  const options = criticOptions(run, config, state.updates);
+  // With weight 0, L1 is measured only: texts of weight 0 would have losses, and so priorities, of 0.
+  const withGradient = config.criticWeight > 0;
+  const targetTexts = taught.map(({ text, i }) => {
+    const weight = (config.criticWeight * drawn.weights[i]!) / (text.response.length * taught.length);
+    return withGradient ? { ...text, weight } : text;
+  });
+  const options = { ...criticOptions(run, config, state.updates), withGradient };
   const { losses, details } = await criticLosses(model, targetTexts, run.signal, options);
   /** Expands a list over the taught transitions to all of the batch. */
   const placed = <T>(list: readonly T[]) =>
@@ -425,11 +428,12 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Pending> {
     "loss/rehearsal": rehearsed.nll,
     "tokens/l1": l1Tokens,
     "tokens/rehearsal": rehearsed.tokens,
-    "tokens/gradient": l1Tokens + refining["tokens/l2"]! + rehearsed.tokens,
+    "tokens/gradient": (withGradient ? l1Tokens : 0) + refining["tokens/l2"]! + rehearsed.tokens,
   };
   // θ ← θ - λ1 ∇L1.
   throwIfAborted(run.signal);
-  if (targetTexts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
+  if ((withGradient && targetTexts.length > 0) || config.rehearsal > 0)
+    await step(training, "critic", metrics);
   metrics["time/record"] = recording / 1000;
   metrics["time/critic"] = (performance.now() - started - recording) / 1000;
   metrics["replay/untaught"] = setPriorities(replay, drawn.indices, placed(losses.map(mean)));

@@ -195,14 +195,27 @@ test("rehearsed examples are added to the critic's step on request, and change n
   expect(without.policy).toHaveLength(2);
 });
 
-test("with weight 0 L1 trains nothing: the critic's step is rehearsal only", async () => {
+test("with weight 0 L1 trains nothing, but is measured and sets the priorities", async () => {
   const [model, whole] = [script(), script()];
-  await train(model, { criticWeight: 0 });
-  await train(whole);
+  const config = { updatesPerIteration: 3, episodesPerIteration: 4, priorityExponent: 1, seed: 3 };
+  for (const one of [model, whole]) one.kl = ({ student }) => student.length % 7;
+  const { run } = await train(model, { ...config, criticWeight: 0 });
+  const { run: trained } = await train(whole, config);
   const unweighted = (texts: DistilledText[]) => texts.map(({ weight: _, ...text }) => text);
-  expect(kls(model).map(({ weight }) => weight)).toEqual(Array(8).fill(0));
-  expect(kls(whole).every(({ weight }) => weight! > 0)).toBe(true);
   expect(unweighted(kls(model))).toEqual(unweighted(kls(whole)));
+  expect(run.drawn).toEqual(trained.drawn);
+  const gradients = (one: typeof model) =>
+    one.events.flatMap((event) => (event.kind === "kl" ? [event.options?.withGradient] : []));
+  expect(new Set(gradients(model))).toEqual(new Set([false]));
+  expect(new Set(gradients(whole))).toEqual(new Set([true]));
+  // Only the policy's steps remain, and only tokens with a gradient count as such.
+  const moments = ({ events }: typeof model) => events.filter(({ kind }) => kind === "step").length;
+  expect([moments(model), moments(whole)]).toEqual([3, 6]);
+  for (const [i, { values }] of run.rows.slice(1).entries()) {
+    expect(values["loss/l1"]).toBe(trained.rows[i + 1]!.values["loss/l1"]);
+    expect(values["loss/l1"]).toBeGreaterThan(0);
+    expect(values["tokens/gradient"]).toBe(values["tokens/l2"]);
+  }
 });
 
 test("shuffled outcomes: every target uses another transition's outcome, the student's prompt is unchanged", async () => {

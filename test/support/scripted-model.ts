@@ -100,7 +100,7 @@ export class ScriptedModel implements LanguageModel {
    * What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit.
    */
   reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string;
-  /** Per-token KL of a text; default 1. */
+  /** Per-token KL of a text; default 1. As in the core, a text of weight 0 has a loss of 0. */
   kl: (text: DistilledText) => number = () => 1;
   /** Whether the next step is skipped. */
   skip: () => boolean = () => false;
@@ -189,7 +189,7 @@ export class ScriptedModel implements LanguageModel {
   ): Promise<(Float32Array | KlDetail)[]> {
     this.events.push({ kind: "kl", texts: structuredClone([...texts]), options });
     return texts.map((text) => {
-      const losses = new Float32Array(text.response.length).fill(this.kl(text));
+      const losses = new Float32Array(text.response.length).fill(text.weight === 0 ? 0 : this.kl(text));
       const count = options?.detail;
       if (count === undefined) return losses;
       // As in `generate`: the written token is the most probable.

@@ -58,8 +58,9 @@ export async function refine(
   requests?: readonly Message[],
 ): Promise<Refinement[]> {
   const { config, actionFormat, model } = writer;
-  // The tools are the same in all episodes of an environment.
-  const parse = (answer: string) => parseAction(answer, actionFormat, transitions[0]?.state.tools);
+  // Episodes may have different tools.
+  const reader = (i: number) => (answer: string) =>
+    parseAction(answer, actionFormat, transitions[i]!.state.tools);
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
   // The refiner's conversations, and (s, a) of the latest action, which the critic reads.
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
@@ -68,7 +69,7 @@ export async function refine(
     for (const [i, attempt] of attempts.entries()) {
       if (attempt === undefined) continue;
       results[i]!.attempt = attempt;
-      const parsed = writer.read("attempt", attempt, parse);
+      const parsed = writer.read("attempt", attempt, reader(i));
       if (parsed.ok) results[i]!.attempted = parsed.action;
     }
     chains = writtenOf(chains, attempts);
@@ -114,7 +115,7 @@ export async function refine(
     const response = responses[i]!;
     // With m = 0 the attempt was counted above.
     const parsed =
-      config.refinements > 0 ? writer.read("refinement", final, parse) : parse(writer.answer(final));
+      config.refinements > 0 ? writer.read("refinement", final, reader(i)) : reader(i)(writer.answer(final));
     if (final.finishReason !== "stop") lost("cut_off", "the refined action was cut off");
     else if (!parsed.ok) lost("unreadable", parsed.reason);
     else if (response.tokens === undefined) lost(response.dropped, "its thought could not be corrected");

@@ -1,4 +1,6 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import type { Transition } from "../../lib/episodes/trajectory.ts";
 import { refine, refinementMetrics } from "../../lib/roles/refinements.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import {
@@ -10,7 +12,7 @@ import {
   scriptedRoles,
   transitionsFrom,
 } from "../support/roles.ts";
-import { endOfTurn } from "../support/scripted-model.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
 /** Refinements at the three states of an episode. */
 async function refinementsOf(model = scriptedRoles(), config: Parameters<typeof roleWriter>[1] = {}) {
@@ -138,3 +140,29 @@ test.each([1, 2])(
       expect(prompt).toMatch(/Action:\nsoap.*bring the key.*key 1.*bring the key.*key 2.*bring the key/s);
   },
 );
+
+test("calls are parsed with the tools of their own episode, which another one may not have", async () => {
+  const call = (word: string) =>
+    `<tool_call>\n<function=${word}>\n<parameter=count>\n2\n</parameter>\n</function>\n</tool_call>`;
+  const template = readFileSync("test/fixtures/tokens/templates/tags-like.jinja", "utf8");
+  const model = new ScriptedModel((prompt) => {
+    if (roleOf(prompt) === "critic") return critique;
+    return call(prompt.includes("Use lamp.") ? "lamp" : "key");
+  }, template);
+  const parameters = { type: "object", properties: { count: { type: "integer" } } };
+  const transitions = ["key", "lamp"].map((name, trajectory): Transition => {
+    const tools = [{ name, description: "", parameters }];
+    const state = model.conversation([{ role: "user", content: `Use ${name}.` }], { tools });
+    return {
+      ...{ trajectory, turn: 0, state, action: model.encode(call(name)), observation: [] },
+      ...{ reward: 0, received: 0, terminated: true, truncated: false, rest: { turns: [] } },
+    };
+  });
+  const environment = { ...errandEnvironment(), actionFormat: "call" as const };
+  const refinements = await refine(roleWriter(model, { maxActionTokens: 500 }, environment), transitions);
+  for (const [i, name] of ["key", "lamp"].entries()) {
+    const tool = { name, arguments: { count: 2 } };
+    expect(refinements[i]).toMatchObject({ attempted: { tool }, action: { tool } });
+    expect(refinements[i]!.dropped).toBeUndefined();
+  }
+});

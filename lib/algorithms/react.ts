@@ -16,7 +16,7 @@
 
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
-import { permutation, streams } from "../base/random.ts";
+import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { EpisodeFigures } from "../episodes/figures.ts";
@@ -58,7 +58,10 @@ export const reactConfig = z.strictObject({
    * Default: none.
    */
   stepTimeout: count.optional(),
-  /** Seed of every random choice, except those that a service makes itself. Default 0. */
+  /**
+   * Seed of every random choice, except those that a service makes itself. Episodes have other seeds
+   * than those of a training with the same seed. Default 0.
+   */
   seed: z.int().min(0).default(0),
 });
 
@@ -102,7 +105,9 @@ export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<
     environment,
     tasks,
     trials: config.trials,
-    seed: config.seed,
+    // Otherwise they would be the seeds of training's episodes, if its seed is the same. Evaluations
+    // during training have the counters 0 and 1.
+    seed: derivedSeed(config.seed, streams.evaluation, 2),
     concurrency: config.concurrency,
     maxActionTokens: config.maxActionTokens,
     maxPromptTokens: config.maxPromptTokens ?? model.maxPositions,

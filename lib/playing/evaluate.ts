@@ -18,6 +18,10 @@ export interface EvaluateOptions<Task> {
   tasks: readonly Task[];
   /** Largest k of pass^k; default 1, the success rate. */
   trials?: number;
+  /**
+   * Determines the episodes' seeds as in training: choose another one than a run's, so that no
+   * episode of its training is played.
+   */
   seed: number;
   /** Most episodes at once. */
   concurrency: number;

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { evaluateReact, type ReactConfigInput } from "../../lib/algorithms/react.ts";
 import type { Environment } from "../../lib/contract/environment.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
@@ -6,6 +7,8 @@ import { chatService } from "../../lib/services/chat-service.ts";
 import { type Answer, type ChatRequest, type ChatServer, chatServer } from "../support/chat-server.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment } from "../support/errand.ts";
+import { small } from "../support/nlac-training.ts";
+import { scriptedRoles } from "../support/roles.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 let server: ChatServer | undefined;
@@ -144,4 +147,23 @@ test("a model plays the same way; tasks are spread evenly, at most trials times 
     code: "ERR_CONFIG",
   });
   await expect(evaluateReact({ model, environment, config: { tasks: 4 } as never })).rejects.toThrow(/tasks/);
+});
+
+test("no episode has the seed of one of training or of its evaluations, if they have the same seed", async () => {
+  const environment = errandEnvironment({ turns: 2 });
+  const { start } = environment;
+  let seeds = new Set<number>();
+  environment.start = (task, options) => {
+    seeds.add(options.seed);
+    return start(task, options);
+  };
+  const evaluation = { every: 1, episodes: 12 };
+  const config = { ...small, episodesPerIteration: 12, evaluation, updatesPerIteration: 0 };
+  await trainNlac({ model: scriptedRoles(), environment, config });
+  const trained = seeds;
+  expect(trained.size).toBe(24);
+  seeds = new Set();
+  await evaluateReact({ model: scriptedRoles(), environment, config: { episodes: 12, trials: 4 } });
+  expect(seeds.size).toBe(12);
+  expect([...seeds].filter((seed) => trained.has(seed))).toEqual([]);
 });

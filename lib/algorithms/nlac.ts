@@ -142,7 +142,8 @@ const fields = z.strictObject({
   criticWeight: z.number().min(0).default(1),
   /**
    * Generates each target from the outcome of another transition of the batch: an ablation that
-   * breaks the link between action and outcome. Default false. Paper: none.
+   * breaks the link between action and outcome. Needs a `batchSize` above 1. Default false. Paper:
+   * none.
    */
   shuffleOutcomes: z.boolean().default(false),
   /**
@@ -159,6 +160,10 @@ export const nlacConfig = fields
   .refine(({ refinements, attempt }) => refinements > 0 || attempt === "fresh", {
     error: "without refinements L2 is that of the attempt, which must be fresh",
     path: ["attempt"],
+  })
+  .refine(({ shuffleOutcomes, batchSize }) => !shuffleOutcomes || batchSize > 1, {
+    error: "a batch of one transition has no other outcome: set batchSize above 1",
+    path: ["shuffleOutcomes"],
   })
   .refine(({ constrainActions, reasoning }) => !constrainActions || !reasoning, {
     error: "a constrained action has no thought before it, but reasoning models need one",

@@ -33,6 +33,9 @@ describe("the configuration", () => {
 
   test("incompatible options are rejected with a reason", () => {
     expect(() => parseConfig({ refinements: 0, attempt: "stored" })).toThrow(/must be fresh/);
+    // With the default batch of one, the ablation would remove nothing.
+    expect(() => parseConfig({ shuffleOutcomes: true })).toThrow(/batchSize above 1/);
+    expect(parseConfig({ shuffleOutcomes: true, batchSize: 2 }).shuffleOutcomes).toBe(true);
     for (const config of [
       { episodesPerIteration: 0 },
       { episodesPerIteration: 0, recorded: ["a.jsonl"], replayIterations: 1 },

@@ -35,6 +35,15 @@ describe("withShuffledOutcomes", () => {
     }
   });
 
+  it("gives no transition its own outcome from a copy of it in the batch", () => {
+    const distinct = transitions(3);
+    const before = [0, 0, 1, 0, 2, 0].map((i) => distinct[i]!);
+    for (let seed = 0; seed < 50; seed++)
+      for (const { turn, reward } of withShuffledOutcomes(before, seed)) expect(reward).not.toBe(turn);
+    const copies = [distinct[1]!, distinct[1]!];
+    expect(withShuffledOutcomes(copies, 0)).toEqual(copies);
+  });
+
   it("leaves a single transition as it is, and changes none of its input", () => {
     const [one] = transitions(1);
     expect(withShuffledOutcomes([one!], 3)).toEqual([one]);

@@ -133,7 +133,10 @@ export interface Episode {
 export interface JudgedAction {
   /** The action as the policy would generate it. */
   action: Action;
-  /** What is likely to follow, in a sentence or two, without knowledge of the answer. */
+  /**
+   * What is likely to follow, in a sentence or two, without knowledge of the answer. Not used for a
+   * single-step task, as `joined` below.
+   */
   future: string;
   /** One sentence on what would be better; absent for a good action. */
   advice?: string;

@@ -116,10 +116,12 @@ export function solutionTargetRequest(
   reward: number,
   observation: readonly Message[] = [],
   format: ActionFormat = "solution",
+  [low, high]: readonly [low: number, high: number] = [0, 1],
 ): string {
+  const scale = `${formatReward(high)} is correct, ${formatReward(low)} is not`;
   return [
     ...(observation.length === 0 ? [] : answered(observation)),
-    `Your solution was graded. Final score: ${formatReward(reward)} (1 is correct, 0 is not).`,
+    `Your solution was graded. Final score: ${formatReward(reward)} (${scale}).`,
     "",
     "Judge the solution in the light of that score. Answer in exactly this form:",
     "",

@@ -108,7 +108,7 @@ export function outcomeRequest(writer: RoleWriter, transition: Transition): stri
   const { model, config, actionFormat, singleStep, rewardRange } = writer;
   const { observation, reward, received, terminated, rest } = transition;
   const withVerdict = config.futures === 1;
-  if (singleStep) return solutionTargetRequest(reward, observation, actionFormat);
+  if (singleStep) return solutionTargetRequest(reward, observation, actionFormat, rewardRange);
   if (terminated) return terminalTargetRequest(observation, received, withVerdict, rewardRange);
   const turns = rest.turns.map((turn) => followedTurnText(turn.action, turn.observation, turn.reward));
   const shown = withoutMiddle(turns, config.maxRestTokens, (text) => model.encode(text).length);

@@ -12,6 +12,7 @@ import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import {
   futureRequest,
   observedTargetRequest,
+  solutionTargetRequest,
   targetRequest,
   terminalTargetRequest,
 } from "../prompts/backup.ts";
@@ -129,11 +130,11 @@ export interface DemonstratedText extends ScoredText {
 /** The examples of all roles in one scripted episode. */
 export function demonstratedTexts(
   model: LanguageModel,
-  environment: Pick<Environment, "actionFormat" | "rewardRange">,
+  environment: Pick<Environment, "actionFormat" | "singleStep" | "rewardRange">,
   demonstration: Demonstration,
   { observedTargets }: Shown = { observedTargets: false },
 ): DemonstratedText[] {
-  const format = environment.actionFormat;
+  const { actionFormat: format, singleStep = format === "solution", rewardRange } = environment;
   const texts: DemonstratedText[] = [];
   /** Continues the conversation with `written` and adds it as an example. */
   const teach = (
@@ -154,22 +155,21 @@ export function demonstratedTexts(
     for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
       const tokens = turnTokens(model, conversation, judgedAction, format);
       const acted = conversation.fork().appendGeneration({ tokens });
-      const asked = acted.fork().append(user(criticRequest(false)));
-      const critique = critiqueText(future, advice);
+      const asked = acted.fork().append(user(criticRequest(singleStep, format)));
+      const critique = critiqueText(singleStep ? undefined : future, advice);
       if (foreseeable ?? true) teach("critique", asked.fork(), critique);
       if (better !== undefined) {
         asked.appendAssistantText(critique).append(user(refinerRequest(format)));
         teach("refinement", asked, better);
       }
       if (outcome === undefined) continue;
-      const target = critiqueText(outcome.joined, advice);
-      if (outcome.terminated) {
-        const request = terminalTargetRequest(
-          outcome.observation,
-          received + outcome.reward,
-          true,
-          environment.rewardRange,
-        );
+      const target = critiqueText(singleStep ? undefined : outcome.joined, advice);
+      if (singleStep) {
+        const request = solutionTargetRequest(outcome.reward, outcome.observation, format, rewardRange);
+        teach("target", acted.append(user(request)), target);
+      } else if (outcome.terminated) {
+        const total = received + outcome.reward;
+        const request = terminalTargetRequest(outcome.observation, total, true, rewardRange);
         teach("target", acted.append(user(request)), target);
       } else {
         const { observation: answer, reward } = outcome;
@@ -186,6 +186,8 @@ export function demonstratedTexts(
   return texts;
 }
 
-function critiqueText(future: string, advice: string | undefined): string {
-  return `Future:\n${future}\nOptimality:\n${advice === undefined ? "Yes" : `No. ${advice}`}`;
+/** A single-step task has no future. */
+function critiqueText(future: string | undefined, advice: string | undefined): string {
+  const verdict = advice === undefined ? "Yes" : `No. ${advice}`;
+  return future === undefined ? `Correctness:\n${verdict}` : `Future:\n${future}\nOptimality:\n${verdict}`;
 }

@@ -185,6 +185,15 @@ describe("a single-step task", () => {
     expect(metrics["parse/target"]).toBe(1);
   });
 
+  test("tells the teacher which scores are right and wrong", async () => {
+    const model = scriptedRoles({ policy: "\\boxed{1}", critic: solved, backup: solved });
+    const graded = { ...errandEnvironment({ turns: 1 }), rewardRange: [-2, 5] as const };
+    const { teachers } = await targetsOf(model, {}, graded);
+    expect(teachers[0]).toContain("Final score: 0 (5 is correct, -2 is not).");
+    const usual = await targetsOf(model, {}, errandEnvironment({ turns: 1 }));
+    expect(usual.teachers[0]).toContain("Final score: 0 (1 is correct, 0 is not).");
+  });
+
   test("may be declared for other action formats, and denied for a task of one turn", async () => {
     const model = scriptedRoles({ critic: solved, backup: solved });
     const declared = await targetsOf(model, {}, errandEnvironment({ turns: 1, singleStep: true }));

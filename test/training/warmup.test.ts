@@ -5,12 +5,12 @@ import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
-import { parseCritique } from "../../lib/prompts/critic.ts";
+import { criticRequest, parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { RoleWriter } from "../../lib/roles/role-writer.ts";
 import { writeTargets } from "../../lib/roles/targets.ts";
 import { demonstratedTexts, warmUp, warmupConfig } from "../../lib/training/warmup.ts";
-import { errandEnvironment } from "../support/errand.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
 const environment = twentyQuestions({ turns: 12 });
@@ -71,11 +71,40 @@ test("targets without a bootstrapped future are included on request, with the sa
   );
 });
 
+/** A single-step task that demonstrates the right word, and the judgement of a wrong one. */
+function solvedErrand(): Environment<Errand> {
+  const world = errandEnvironment({ turns: 1, singleStep: true });
+  return {
+    ...world,
+    rewardRange: [0, 2],
+    async demonstrate(task, options) {
+      const judged = ["soap", task.word].map(async (text) => {
+        const episode = await world.start(task, options);
+        const action = { text, thought: "hm" };
+        const { observation, reward, terminated } = await episode.step(action);
+        return {
+          ...{ action, future: "", better: { text: task.word, thought: "hm" } },
+          ...(reward === 1 ? {} : { advice: "It brings the wrong thing." }),
+          outcome: { observation, reward, terminated, joined: "" },
+        };
+      });
+      const { observation } = await world.start(task, options);
+      const [wrong, right] = await Promise.all(judged);
+      const answer = right!.outcome.observation;
+      return {
+        observation,
+        turns: [{ action: right!.action, judged: [wrong!, right!], observation: answer }],
+      };
+    },
+  };
+}
+
 describe("the prompts of futures and targets are those that training writes", () => {
   const worlds: [name: string, world: unknown][] = [
     ["20 Questions", twentyQuestions({ turns: 12 })],
     ["20 Questions, where a turn costs 1", twentyQuestions({ turns: 12, reward: "turns" })],
     ["Guess My City, where a turn costs 1", guessMyCity()],
+    ["a single-step task", solvedErrand()],
   ];
 
   test.each(worlds)("%s", async (_, given) => {
@@ -104,6 +133,25 @@ describe("the prompts of futures and targets are those that training writes", ()
       }
     }
   });
+});
+
+test("the critic and the refiner of a single-step task are shown its own requests", async () => {
+  const world = solvedErrand();
+  const [task] = await world.tasks("train");
+  const model = new ScriptedModel(() => "");
+  const shown = demonstratedTexts(model, world, await world.demonstrate!(task!, { seed: 0 }));
+  const said = shown.map(({ role, prompt, response }) => ({
+    role,
+    request: model.decode(prompt).split("<|im_start|>user").at(-1)!,
+    reply: model.decode(response.slice(0, -1)),
+  }));
+  const critiques = said.filter(({ role }) => role === "critique");
+  expect(critiques.map(({ request }) => request.includes(criticRequest(true, "text")))).toEqual([true, true]);
+  expect(critiques.map(({ reply }) => parseCritique(reply, true))).toEqual([
+    { ok: true, yes: false, advice: "It brings the wrong thing." },
+    { ok: true, yes: true, advice: "" },
+  ]);
+  for (const { role, request } of said) if (role !== "attempt") expect(request).not.toContain("Optimality:");
 });
 
 test("nothing before an answer reveals the answer or a test word", async () => {

@@ -52,7 +52,11 @@ export async function correctThoughts(
   });
 }
 
-/** Replaces the ids between the tags; those of the tags and of the answer stay as generated. */
+/**
+ * Replaces the ids between the tags; those of the tags and of the answer stay as generated, and so does
+ * the white space around the thought. If the generation prompt ends with "<think>" and a line break, a
+ * further line break would be one that the model never generates.
+ */
 function replaceThought(model: LanguageModel, tokens: readonly number[], thought: string): number[] {
   const contains = (from: number, to: number, tag: string) =>
     model.decode(tokens.slice(from, to)).includes(tag);
@@ -65,5 +69,7 @@ function replaceThought(model: LanguageModel, tokens: readonly number[], thought
       "The model does not write its reasoning between <think> tags, and NLAC's `reasoning` cannot rewrite it; omit it.",
     );
   while (!contains(close, tokens.length, thinkClose)) close--;
-  return [...tokens.slice(0, open), ...model.encode(`\n${thought}\n`), ...tokens.slice(close)];
+  const original = model.decode(tokens.slice(open, close), { continues: true });
+  const [, before, after] = /^(\s*)\S(?:.*\S)?(\s*)$/s.exec(original) ?? ["", "\n", "\n"];
+  return [...tokens.slice(0, open), ...model.encode(before + thought + after), ...tokens.slice(close)];
 }

@@ -157,12 +157,12 @@ describe("reasoning models", () => {
     const kl = model.events.find((event) => event.kind === "kl")!;
     expect(kl).toMatchObject({ options: { support: "sampled" } });
     for (const { response } of kls(model)) {
-      expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${target}<|im_end|>`);
+      expect(model.decode(response)).toBe(`<think>I believe so.</think>${target}<|im_end|>`);
     }
     const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
     expect(texts).toHaveLength(8);
     for (const { response } of texts) {
-      expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${act("key")}<|im_end|>`);
+      expect(model.decode(response)).toBe(`<think>I believe so.</think>${act("key")}<|im_end|>`);
     }
   });
 });

@@ -31,13 +31,20 @@ async function correct(text: string, correction = corrected, room = 10_000) {
 
 test("a rewritten thought replaces the original; the answer keeps its ids", async () => {
   const { said, asked } = await correct(thought);
-  expect(said).toBe(`<think>\nI believe so.\n</think>${target}<|im_end|>`);
+  expect(said).toBe(`<think>I believe so.</think>${target}<|im_end|>`);
   expect(asked.map(({ weights }) => weights)).toEqual(["target"]);
   expect(asked[0]!.prompt).toContain("It said so.");
-  // Where the template has opened the thought, the opening tag is not in the completion.
-  expect((await correct(`It said so.</think>${target}`)).said).toBe(
-    `\nI believe so.\n</think>${target}<|im_end|>`,
-  );
+});
+
+test.each([
+  ["as Qwen3 writes it", "<think>\nIt said so.\nSo be it.\n</think>\n\n", "<think>\n…\n</think>\n\n"],
+  // The generation prompt ends with the opening tag and a line break.
+  ["as QwQ writes it", "It said so.\n</think>\n\n", "…\n</think>\n\n"],
+  ["of one letter", "<think> \n? </think>", "<think> \n… </think>"],
+  ["that is blank", "<think>\n\n</think>\n\n", "<think>\n…\n</think>\n\n"],
+])("the white space around a thought stays: %s", async (_, before, after) => {
+  const { said } = await correct(before + target);
+  expect(said).toBe(`${after.replace("…", "I believe so.")}${target}<|im_end|>`);
 });
 
 test("a completion without a thought stays as it is; one that ends in its thought is dropped", async () => {

@@ -152,7 +152,7 @@ describe("training on them", () => {
     ]) {
       expect(model.decode(prompt)).not.toContain("SECRET");
       expect(model.decode(prompt).endsWith("<|im_start|>assistant\n<think>\n")).toBe(true);
-      expect(model.decode(response)).toMatch(/^\nI believe so\.\n<\/think>\n\n(Future|Thought):\n/);
+      expect(model.decode(response)).toMatch(/^I believe so\.\n<\/think>\n\n(Future|Thought):\n/);
     }
     // The stored action equals the sampled one.
     const [trajectory] = run.trajectories;

@@ -22,8 +22,10 @@
  * - The losses are averaged over the tokens of a completion and then over the batch: short and long
  *   completions have equal weight.
  * - With k > 1, L1 trains only the futures; the evaluator is not trained.
+ * - The buffer keeps the latest `replayCapacity` transitions; Algorithm 1 keeps all.
  * - A sample is dropped, and counted by its cause, if a completion does not fit into the model's
- *   context or cannot be parsed.
+ *   context, or a refined action was cut off or cannot be parsed. Other targets are trained on
+ *   whatever their form (`targets`).
  * Options that the paper does not have, including its ablations, are off by default and marked.
  */
 
@@ -109,9 +111,15 @@ const fields = z.strictObject({
    * Default and paper: 1.
    */
   targetEvery: count.default(1),
-  /** Capacity of the replay buffer, in transitions. Default 100,000. Paper: not given. */
+  /**
+   * Capacity of the replay buffer, in transitions; the oldest are overwritten. Default 100,000.
+   * Paper: not given; Algorithm 1 keeps all.
+   */
   replayCapacity: count.max(2 ** 27).default(100_000),
-  /** Samples episodes of so many latest iterations only; 1: on-policy. Default and paper: all. */
+  /**
+   * Samples episodes of so many latest iterations only; 1: on-policy. Default and paper: all, of
+   * which `replayCapacity` keeps the latest.
+   */
   replayIterations: z.union([z.literal("all"), count]).default("all"),
   /** α: P(i) ∝ L1(i)^α; 0 samples uniformly. Default and paper: 0.1. */
   priorityExponent: z.number().min(0).default(0.1),

@@ -39,10 +39,8 @@ export async function correctThoughts(
   return texts.map((text, i): Corrected | undefined => {
     if (text === undefined) return undefined;
     if (splitThought(text.text) === undefined) {
-      // Without a thought there is nothing to correct. If generation was cut off in the thought,
-      // all of it is thought.
-      const unfinished = text.finishReason === "length" || text.text.includes(thinkOpen);
-      return unfinished ? { dropped: "cut_off" } : { tokens: text.tokens };
+      // Without a thought there is nothing to correct.
+      return writer.endsInThought(text) ? { dropped: "cut_off" } : { tokens: text.tokens };
     }
     const correction = corrections[i];
     if (correction === undefined) return { dropped: "context" };

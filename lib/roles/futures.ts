@@ -38,6 +38,8 @@ export async function bootstrapFutures(
   return written.map((generation, i) => {
     if (chains[i] === undefined) return undefined;
     if (generation === undefined) return { dropped: "context" };
+    // The conversation would have no future for the target to join.
+    if (writer.endsInThought(generation)) return { generation, dropped: "cut_off" };
     return { generation, text: writer.answer(generation) };
   });
 }

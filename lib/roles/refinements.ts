@@ -108,7 +108,7 @@ export async function refine(
     const final = finals[i];
     const lost = (dropped: DropCause, reason: string) => Object.assign(result, { dropped, reason });
     if (final === undefined) {
-      lost("context", "the conversation did not fit into the context");
+      if (result.dropped === undefined) lost("context", "the conversation did not fit into the context");
       continue;
     }
     const prompt = transitions[i]!.state.prompt();
@@ -151,7 +151,10 @@ interface Critiqued {
   generation: Generation;
 }
 
-/** Generates a critique of each (s, a) and adds it to `results`. Undefined entries have none. */
+/**
+ * Generates a critique of each (s, a) and adds it to `results`. Undefined entries have none, or one
+ * that ended in its thought: the refiner would read nothing of it.
+ */
 async function judge(
   writer: RoleWriter,
   acted: readonly (Conversation | undefined)[],
@@ -160,7 +163,7 @@ async function judge(
 ): Promise<(Critiqued | undefined)[]> {
   const { config, actionFormat, singleStep } = writer;
   const inOne = config.futures === 1 || singleStep || given !== undefined;
-  const futures = inOne ? undefined : await sampleFutures(writer, acted);
+  const futures = inOne ? undefined : await sampleFutures(writer, acted, results);
   const requests = acted.map((_, i) => {
     if (inOne) return user(criticRequest(singleStep, actionFormat));
     return futures![i] && user(evaluatorRequest(futures![i]));
@@ -183,14 +186,23 @@ async function judge(
       futures: futures?.[i] ?? (foreseen === undefined ? [] : [foreseen]),
       ...(parsed.ok ? { yes: parsed.yes } : {}),
     });
+    if (writer.endsInThought(generation)) {
+      dropCut(results[i]!, "critique");
+      return undefined;
+    }
     return { request: requests[i]!, generation };
   });
+}
+
+function dropCut(result: Refinement, what: "critique" | "future"): void {
+  Object.assign(result, { dropped: "cut_off", reason: `a ${what} was cut off in its thought` });
 }
 
 /** k > 1: generates k futures of every chain's last action, each from the same point. */
 async function sampleFutures(
   writer: RoleWriter,
   chains: readonly (Conversation | undefined)[],
+  results: readonly Refinement[],
 ): Promise<(string[] | undefined)[]> {
   const { config } = writer;
   const { futures: k } = config;
@@ -200,7 +212,9 @@ async function sampleFutures(
   const futures = await writer.write("future", "online", forks);
   return chains.map((_, i) => {
     const texts = futures.slice(i * k, (i + 1) * k).flatMap((future) => future ?? []);
-    return texts.length === k ? texts.map((text) => writer.answer(text)) : undefined;
+    if (texts.some((text) => writer.endsInThought(text))) dropCut(results[i]!, "future");
+    else if (texts.length === k) return texts.map((text) => writer.answer(text));
+    return undefined;
   });
 }
 

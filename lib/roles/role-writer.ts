@@ -9,9 +9,10 @@ import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Message } from "../contract/environment.ts";
 import type { Generation, LanguageModel, WeightSet } from "../model/language-model.ts";
 import { actingConfig } from "../playing/config.ts";
-import { withoutThought } from "../prompts/corrected-thought.ts";
+import { splitThought, withoutThought } from "../prompts/corrected-thought.ts";
 import { evaluatorRequest } from "../prompts/evaluator.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { thinkOpen } from "../tokens/reasoning.ts";
 
 const count = z.int().min(1);
 const temperature = z.number().min(0);
@@ -210,6 +211,15 @@ export class RoleWriter {
   /** A completion without its thought. */
   answer({ text }: Generation): string {
     return this.config.reasoning ? withoutThought(text) : text;
+  }
+
+  /**
+   * Whether a completion of a reasoning model ended in its thought. All of it is thought then, and
+   * the history, which drops thoughts, has nothing of it.
+   */
+  endsInThought({ text, finishReason }: Generation): boolean {
+    if (!this.config.reasoning || splitThought(text) !== undefined) return false;
+    return finishReason === "length" || text.includes(thinkOpen);
   }
 
   metrics(): Record<string, number> {

@@ -12,10 +12,13 @@ import { findShape } from "../../lib/estimate/shape.ts";
 import { workOf } from "../../lib/estimate/work.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { parseRecipe } from "../../lib/recipe/recipe.ts";
+import { refine, refinementMetrics } from "../../lib/roles/refinements.ts";
+import { targetMetrics, writeTargets } from "../../lib/roles/targets.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { episodeTexts } from "../../lib/training/episode-texts.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { likeDeepSeek, likeQwq } from "../support/reasoning-templates.ts";
+import { roleWriter } from "../support/roles.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -159,6 +162,34 @@ describe("training on them", () => {
     for (const { action } of transitionsOf(trajectory!))
       expect(model.decode(action)).toBe(`${reasoned(act("soap"))}<|im_end|>`);
   });
+
+  test.each([
+    ["a future", "Starting from this point", 1, "targets/dropped_cut_off", 2],
+    ["a critique", "Judge your last action", 1, "refinements/dropped_cut_off", 3],
+    ["one of two futures of the attempt", "Picture what follows", 2, "refinements/dropped_cut_off", 3],
+  ])(
+    "%s that ends in its thought drops what would be made of it",
+    async (_, asked, futures, dropped, count) => {
+      const model = new ScriptedModel((prompt) => {
+        const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
+        if (isCorrection(prompt)) return corrected;
+        if (last.includes(asked)) return "SECRET reasoning …";
+        if (last.includes("revised action")) return reasoned(act("key"));
+        if (/judge your latest action|Judge your last action|Weigh them/.test(last))
+          return reasoned("Future:\nforeseen\nOptimality:\nNo, bring the key.");
+        if (/Starting from this point|Picture what follows/.test(last)) return reasoned("a future");
+        return reasoned(act("soap"));
+      }, likeQwq);
+      const environment = errandEnvironment();
+      const transitions = transitionsOf((await play(model, environment))[0]!);
+      const writer = roleWriter(model, { reasoning: true, futures, maxCriticTokens: 1000 }, environment);
+      const targets = await writeTargets(writer, transitions);
+      const refinements = await refine(writer, transitions);
+      const drops = { ...targetMetrics(targets), ...refinementMetrics(refinements) };
+      expect(drops[dropped]).toBe(count);
+      expect(drops["targets/dropped"]! + drops["refinements/dropped"]!).toBe(count);
+    },
+  );
 
   test("an episode has one sequence per turn, each after the state in which it was generated", async () => {
     const model = new ScriptedModel(() => reasoned(act("soap")), likeQwq);

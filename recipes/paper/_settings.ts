@@ -2,7 +2,8 @@
  * Settings that the paper's training runs share (section 6.2 and appendix A.4). Section 6.2 gives
  * k, m and GRPO's four rollouts; all other values are from its table of hyperparameters. Values
  * that the paper does not give are nlac's defaults. Each algorithm's file says for every field
- * which of the two it is.
+ * which of the two it is. One default matters: replay buffers do not hold all of a run on 20
+ * Questions or tau-bench (docs/paper-recipes.md).
  */
 
 /** The paper trained on 64 GPUs; nlac uses one. */

@@ -81,13 +81,14 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   let shuffledFor = -1;
   for (let step = 0; step < config.steps; step++) {
     throwIfAborted(options.signal);
-    const epoch = Math.floor((step * config.batchSize) / texts.length);
-    if (epoch !== shuffledFor) {
-      shuffled = permutation(texts.length, derivedSeed(seed, streams.warmup, epoch), streams.warmup);
-      shuffledFor = epoch;
-    }
     const batch = Array.from({ length: config.batchSize }, (_, i) => {
-      const text = texts[shuffled[(step * config.batchSize + i) % texts.length]!]!;
+      const at = step * config.batchSize + i;
+      const epoch = Math.floor(at / texts.length); // may begin within a batch
+      if (epoch !== shuffledFor) {
+        shuffled = permutation(texts.length, derivedSeed(seed, streams.warmup, epoch), streams.warmup);
+        shuffledFor = epoch;
+      }
+      const text = texts[shuffled[at % texts.length]!]!;
       return { ...text, weight: 1 / (text.response.length * config.batchSize) };
     });
     const losses = await model.tokenNll(batch);

@@ -186,6 +186,21 @@ test("the learning rate falls to 0, θ̄ does not change, and the same seed draw
   expect(await run()).toEqual(events);
 });
 
+test("every epoch shows each example once, also if it begins within a batch", async () => {
+  const world = solvedErrand();
+  const model = new ScriptedModel(() => "");
+  // Seven examples: two each of critic, refiner and backup, and an action. Three epochs of them.
+  const config = warmupConfig.parse({ steps: 7, batchSize: 3, episodes: 1 });
+  await warmUp({ model, environment: world, config, seed: 0 });
+  const shown = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+  const counts = new Map<string, number>();
+  for (const { prompt, response } of shown) {
+    const key = `${prompt.join()} ${response.join()}`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  expect([...counts.values()]).toEqual(Array(7).fill(3));
+});
+
 test("a model with random weights has a rising rate first", async () => {
   const model = new ScriptedModel(() => "");
   const config = warmupConfig.parse({ steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] });

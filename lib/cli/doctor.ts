@@ -30,7 +30,7 @@ export interface Check {
   /** "note": worth knowing, but not a problem. */
   status: "ok" | "note" | "fault";
   detail: string;
-  /** A command that fixes the problem. */
+  /** What fixes the problem, or helps with it: mostly a command. */
   fix?: string;
 }
 
@@ -137,7 +137,11 @@ function checkMemory(env: Env): Check {
   while (!existsSync(place)) place = dirname(place);
   const { bavail, bsize } = statfsSync(place);
   const detail = `${formatBytes(totalmem())} of memory; ${formatBytes(bavail * bsize)} free in ${cacheRoot(env)}`;
-  return { name: "memory", status: totalmem() < 3.5e9 ? "note" : "ok", detail };
+  if (totalmem() >= 3.5e9) return { name: "memory", status: "ok", detail };
+  return {
+    ...{ name: "memory", status: "note", detail: `${detail}; little memory: estimate a training first` },
+    fix: "npx nlac train RECIPE --dry-run",
+  };
 }
 
 function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libtorch } {
@@ -239,7 +243,7 @@ function checkGpu(variant: Variant, root: string): Check[] {
       Object.assign(gpu, {
         status: lacking,
         detail: `${detail}; CUDA 13 needs driver 580 or later`,
-        fix: "nvidia-smi",
+        fix: "update NVIDIA's driver: https://www.nvidia.com/drivers",
       });
     else if (variant === "cpu" && !findAddon("cuda", root))
       Object.assign(gpu, {

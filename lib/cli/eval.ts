@@ -16,7 +16,15 @@ import { chatService, type Price } from "../services/chat-service.ts";
 import { criticConfig, evaluateCritic } from "./evaluate-critic.ts";
 import { type Agent, doNothing, type EvalFlags, evaluatePlayer } from "./evaluate-player.ts";
 import { openJudge, openModel } from "./model.ts";
-import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import {
+  asFlag,
+  isGiven,
+  jsonObject,
+  numberFrom,
+  oneOf,
+  wholeNumber,
+  withGenerationOptions,
+} from "./options.ts";
 import { openRecord } from "./record.ts";
 
 /** Prefix of the model's name if it runs at a service. */
@@ -29,7 +37,7 @@ function price(text: string): Price {
 }
 
 export function registerEval(program: Command): void {
-  withModelOptions(
+  withGenerationOptions(
     program
       .command("eval")
       .description("measure a run or a model on an environment")
@@ -153,19 +161,18 @@ const ofPlaying = [
 
 /** Refuses options that would have no effect, so that nobody believes they had one. */
 function requireEffects(runOrModel: string, flags: EvalFlags, command: Command): void {
-  const given = (option: string) => command.getOptionValueSource(option) === "cli";
-  const name = (option: string) => `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  const given = (option: string) => isGiven(command, option);
   // --diagnose: earlier episodes are read only as figures, without their texts.
   for (const [option, others] of [["critic", ofPlaying] as const, ["diagnose", ["resume"]] as const])
     for (const other of given(option) ? others : [])
       if (given(other))
-        throw new NlacError("ERR_VALUE", `${name(other)} and ${name(option)} exclude each other.`);
+        throw new NlacError("ERR_VALUE", `${asFlag(other)} and ${asFlag(option)} exclude each other.`);
   if (given("branches") && !flags.diagnose) throw new NlacError("ERR_VALUE", "--branches needs --diagnose.");
   if (given("transitions") && !flags.diagnose && flags.critic === undefined)
     throw new NlacError("ERR_VALUE", "--transitions needs --critic or --diagnose.");
   for (const option of ["critic", "diagnose", "weights", "device", "dtype", "int8Generation"])
     if (given(option) && !isLoadedHere(runOrModel))
-      throw new NlacError("ERR_VALUE", `${name(option)} needs a model that runs in this process.`);
+      throw new NlacError("ERR_VALUE", `${asFlag(option)} needs a model that runs in this process.`);
 }
 
 async function run(runOrModel: string, flags: EvalFlags, command: Command): Promise<void> {
@@ -194,11 +201,10 @@ function isLoadedHere(runOrModel: string): boolean {
 
 async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
   const isService = runOrModel.startsWith(servicePrefix);
-  if (flags.rewardModel === undefined ? flags.bestOf !== undefined : !isLoadedHere(runOrModel))
-    throw new NlacError(
-      "ERR_VALUE",
-      "--best-of needs --reward-model, and a model that runs in this process.",
-    );
+  if (flags.rewardModel === undefined && flags.bestOf !== undefined)
+    throw new NlacError("ERR_VALUE", "--best-of needs --reward-model.");
+  if (flags.rewardModel !== undefined && !isLoadedHere(runOrModel))
+    throw new NlacError("ERR_VALUE", "--reward-model needs a model that runs in this process.");
   if (flags.rewardModel !== undefined && flags.temperature === 0)
     throw new NlacError(
       "ERR_VALUE",
@@ -237,7 +243,8 @@ async function measure(
   if (name === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      `Name an environment with --environment: ${environmentNames.join(", ")}.`,
+      `${runOrModel} has no environment of its own: name one with --environment: ${environmentNames.join(", ")}, ` +
+        "or a file of yours, such as ./mine.ts.",
     );
   }
   const sameAsRun = name === recipe?.environment.name;

@@ -36,7 +36,7 @@ Examples:
 async function run(
   runOrModel: string,
   directory: string,
-  flags: ModelFlags & { adapter?: boolean; rewardModel?: boolean; json?: boolean },
+  flags: Pick<ModelFlags, "device" | "dtype"> & { adapter?: boolean; rewardModel?: boolean; json?: boolean },
 ): Promise<void> {
   requireEmpty(directory, "ERR_IO", "Choose another directory.");
   const { learner } = await openModel(runOrModel, flags);

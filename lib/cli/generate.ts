@@ -5,7 +5,7 @@ import type { Message } from "../contract/environment.ts";
 import { printable } from "../display/printable.ts";
 import { TextStream } from "../tokens/text-stream.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { numberFrom, oneOf, wholeNumber, withGenerationOptions } from "./options.ts";
 
 interface GenerateFlags extends ModelFlags {
   system?: string;
@@ -17,7 +17,7 @@ interface GenerateFlags extends ModelFlags {
 }
 
 export function registerGenerate(program: Command): void {
-  withModelOptions(
+  withGenerationOptions(
     program
       .command("generate")
       .description("generate a run's or a model's reply to a prompt")

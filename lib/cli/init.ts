@@ -22,7 +22,9 @@ An existing package.json gets the missing scripts and dependencies. If any other
 file of the project exists, it is an error, and nothing is written.
 
 Examples:
-  nlac init my-agent && cd my-agent && npm install && npm run train
+  nlac init my-agent && cd my-agent && npm install
+  npx nlac setup && npm run train
+
   nlac init`,
     )
     .action(init);

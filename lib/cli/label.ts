@@ -9,7 +9,7 @@ import { actionValues, unitScale } from "../training/returns.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { numberFrom, oneOf, withModelOptions } from "./options.ts";
 
-interface LabelFlags extends ModelFlags {
+interface LabelFlags extends Pick<ModelFlags, "device" | "dtype"> {
   discount?: number;
   scaling?: "range" | "observed";
   prefixes: boolean;

@@ -18,7 +18,7 @@ export interface OpenedModel {
   recipe?: Recipe;
 }
 
-export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
+export async function openModel(runOrModel: string, flags: Partial<ModelFlags>): Promise<OpenedModel> {
   // A flag that was not given must not hide what a recipe says.
   const given = Object.fromEntries(
     modelFlags.flatMap((name) => (flags[name] === undefined ? [] : [[name, flags[name]]])),

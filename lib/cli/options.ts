@@ -70,7 +70,17 @@ export function jsonObject(text: string): Record<string, unknown> {
   throw new InvalidArgumentError("It must be a JSON object, for example '{\"turns\": 10}'.");
 }
 
-/** --device, --dtype, --int8-generation and --seed, for every command that opens a model. */
+/** Whether an option is on the command line, not only its default. */
+export function isGiven(command: Command, option: string): boolean {
+  return command.getOptionValueSource(option) === "cli";
+}
+
+/** An option as it is typed: maxIdleHours → --max-idle-hours. */
+export function asFlag(option: string): string {
+  return `--${option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+/** --device and --dtype, for commands that open a model. */
 export function withModelOptions(command: Command): Command {
   return command
     .option("--device <device>", "cpu, cuda or cuda:N (default: the run's, else cpu)")
@@ -78,7 +88,12 @@ export function withModelOptions(command: Command): Command {
       "--dtype <dtype>",
       "bfloat16, float32, or auto: the faster of the two on the device (default: the run's, else auto)",
       oneOf(...dtypeOptions),
-    )
+    );
+}
+
+/** Also --int8-generation and --seed, for commands whose model generates. */
+export function withGenerationOptions(command: Command): Command {
+  return withModelOptions(command)
     .option("--int8-generation", "on a CPU, generate with int8 weights: faster for one or a few sequences")
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);
 }

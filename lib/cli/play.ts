@@ -22,7 +22,7 @@ import {
   unreadableMessage,
 } from "../prompts/policy.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { jsonObject, numberFrom, oneOf, wholeNumber, withGenerationOptions } from "./options.ts";
 import { Person } from "./person.ts";
 import { playYourself } from "./play-yourself.ts";
 import { fitted } from "./wrap.ts";
@@ -38,7 +38,7 @@ interface PlayFlags extends ModelFlags {
 }
 
 export function registerPlay(program: Command): void {
-  withModelOptions(
+  withGenerationOptions(
     program
       .command("play")
       .description("play an environment, watch a model play, or answer a model's questions")

@@ -14,7 +14,16 @@ import { loadRecipe } from "../recipe/recipe.ts";
 import { type Scope, scopes } from "../serve/scopes.ts";
 import { type ServeOptions, type Server, serve } from "../serve/server.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { collect, numberAboveZero, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import {
+  asFlag,
+  collect,
+  isGiven,
+  numberAboveZero,
+  numberFrom,
+  oneOf,
+  wholeNumber,
+  withGenerationOptions,
+} from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface ServeFlags extends ModelFlags {
@@ -42,7 +51,7 @@ interface ServeFlags extends ModelFlags {
 }
 
 export function registerServe(program: Command): void {
-  withModelOptions(
+  withGenerationOptions(
     program
       .command("serve")
       .description("serve a run's policy or a model to any client of OpenAI's API, and record episodes")
@@ -154,7 +163,28 @@ after the next start.`,
     .action(run);
 }
 
-async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
+/** Options that only a server that trains has. */
+const ofTraining = [
+  ...(["set", "run", "maxFirstTokenMs", "maxIdleHours", "keepDays"] as const),
+  ...(["tasks", "testTasks", "leaseSeconds", "taskOrder"] as const),
+];
+
+/** Refuses options that would have no effect. */
+function requireEffects(flags: ServeFlags, command: Command): void {
+  if (flags.train === undefined) {
+    const given = ofTraining.find((option) => isGiven(command, option));
+    if (given !== undefined) throw new NlacError("ERR_CONFIG", `${asFlag(given)} needs --train.`);
+    return;
+  }
+  if (flags.record !== undefined)
+    throw new NlacError("ERR_CONFIG", "--train records episodes in its run: leave out --record.");
+  if (flags.weights !== "online") throw new NlacError("ERR_CONFIG", "--train serves the online weights.");
+  if (isGiven(command, "seed"))
+    throw new NlacError("ERR_CONFIG", "With --train, set the recipe's seed: --set config.seed=NUMBER.");
+}
+
+async function run(runOrModel: string, flags: ServeFlags, command: Command): Promise<void> {
+  requireEffects(flags, command);
   const { host, port, maxWaiting, maxBodyBytes } = flags;
   const { allowHost: allowHosts, cors: corsOrigins } = flags;
   const token = flags.token ?? process.env.NLAC_SERVE_TOKEN;
@@ -166,9 +196,6 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
     ...(flags.tokens === undefined ? {} : { tokens: readKeys(flags.tokens) }),
   };
   if (flags.train !== undefined) return serveTraining(runOrModel, flags.train, flags, shared);
-  const needTraining = [flags.run, flags.tasks, flags.testTasks];
-  if (flags.set.length > 0 || needTraining.some((given) => given !== undefined))
-    throw new NlacError("ERR_CONFIG", "--run, --set, --tasks and --test-tasks need --train.");
   const { weights, record } = flags;
   const { learner } = await openModel(runOrModel, flags);
   try {
@@ -207,9 +234,6 @@ async function serveTraining(
   flags: ServeFlags,
   shared: Omit<ServeOptions, "learner"> & { log: (line: string) => void },
 ): Promise<void> {
-  if (flags.record !== undefined)
-    throw new NlacError("ERR_CONFIG", "--train records episodes in its run: leave out --record.");
-  if (flags.weights !== "online") throw new NlacError("ERR_CONFIG", "--train serves the online weights.");
   const recipe = await loadRecipe(recipeName, [`model=${JSON.stringify(model)}`, ...flags.set]);
   const learner: Record<string, unknown> = { ...recipe.learner };
   for (const name of ["device", "dtype", "int8Generation"] as const)

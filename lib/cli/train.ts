@@ -136,10 +136,10 @@ function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks:
     ...successLine(result.run),
     "",
     ...(isIdle
-      ? [`Train on:  npx nlac train RECIPE --set model=${run}${warm}, a new run from these weights`]
+      ? [`Train on:  npx nlac train RECIPE --set model=${run}${warm}   (a new run from these weights)`]
       : []),
     stopped
-      ? `Continue:  npx nlac train --resume --run ${run}${onRanks ? ", on every rank or on one" : ""}`
+      ? `Continue:  npx nlac train --resume --run ${run}${onRanks ? "   (on every rank, or on one)" : ""}`
       : `Inspect:   npx nlac dash ${run}`,
     ...(recipe.environment.name === "recorded"
       ? [`Serve:     npx nlac serve ${run}`]

@@ -332,7 +332,7 @@ class Service {
       });
     app.post("/v1/episodes/:id/reward", async (c) => {
       if (this.#episodes === undefined)
-        throw badRequest("Nothing is recorded here: start the server with a recording.");
+        throw badRequest("This server records no episodes: start it with --record FILE or --train RECIPE.");
       const asked = await read(c, rewardRequest);
       const { reward, turn, truncated, terminated = !truncated && turn === undefined } = asked;
       const ending = { terminated, truncated: truncated && !terminated };

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Command } from "commander";
 import { afterEach, expect, test, vi } from "vitest";
+import { namesEnvironment } from "../../lib/environments/registry.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -32,6 +33,17 @@ function wordsOf(line: string): string[] {
 }
 
 afterEach(() => vi.restoreAllMocks());
+
+test("the pages name environments that exist", () => {
+  const named = pages.flatMap((page) => {
+    const text = readFileSync(join(root, page), "utf8");
+    const found = text.matchAll(/environment: \{ name: "([^"]+)"|--environment ([\w./-]+)/g);
+    return [...found].map(([, inRecipe, onCommandLine]) => ({ page, name: inRecipe ?? onCommandLine! }));
+  });
+  expect(named.length).toBeGreaterThan(20);
+  const isPlaceholder = (name: string) => /^[A-Z]+$/.test(name);
+  expect(named.filter(({ name }) => !isPlaceholder(name) && !namesEnvironment(name))).toEqual([]);
+});
 
 test("nlac accepts every command that the pages show", async () => {
   // Commands are parsed but not run.

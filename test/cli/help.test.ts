@@ -66,6 +66,23 @@ test.each([
   expect(errors.trimEnd().endsWith(message)).toBe(true);
 });
 
+test.each([
+  [["serve", "errands-base", "--keep-days", "3"], "--keep-days needs --train."],
+  [["serve", "errands-base", "--max-idle-hours", "24"], "--max-idle-hours needs --train."],
+  [["serve", "errands-base", "--set", "a=1"], "--set needs --train."],
+  [["serve", "errands-base", "--train", "errands", "--seed", "1"], "--set config.seed=NUMBER."],
+  [["export", "errands-base", "out", "--seed", "1"], "unknown option '--seed'; see nlac export --help"],
+  [["eval", "errands-base", "--environment", "errands", "--best-of", "2"], "--best-of needs --reward-model."],
+  [
+    ["eval", "do-nothing", "--environment", "errands", "--reward-model", "runs/mine", "--temperature", "1"],
+    "--reward-model needs a model that runs in this process.",
+  ],
+])("%j is refused, because the option has no effect", async (argv, message) => {
+  const { code, errors } = await nlac(...argv);
+  expect([code, errors.trimEnd()]).toEqual([1, expect.stringMatching(/^nlac: ERR_(CONFIG|VALUE): [^\n]+$/)]);
+  expect(errors.trimEnd().endsWith(message)).toBe(true);
+});
+
 test("help does not show the empty default of repeatable options", async () => {
   for (const [, text] of await helpOf()) expect(text).not.toContain("[])");
 });

@@ -106,7 +106,7 @@ test("SIGTERM to all ranks saves a checkpoint, from which the same command conti
     const ended = await Promise.all(ranks.map(({ exited }) => exited));
     expect(ended.map(({ code }) => code)).toEqual([0, 0]);
     expect(ended[0]!.output).toContain("Stopped after");
-    expect(ended[0]!.output).toContain(`nlac train --resume --run ${run}, on every rank or on one`);
+    expect(ended[0]!.output).toContain(`nlac train --resume --run ${run}   (on every rank, or on one)`);
     const updates = rows();
     const again = await Promise.all((await startNlac(2, ...command)).map(({ exited }) => exited));
     expect(again.map(({ code }) => code)).toEqual([0, 0]);

@@ -187,6 +187,22 @@ export default defineRecipe({
   for (const field of fields) expect([field, told(field).length > 10]).toEqual([field, true]);
 }, 300_000);
 
+test("every field of a method's configuration has a description there", () => {
+  const index = join(project, "node_modules", "nlac", "dist", "index.d.ts");
+  const program = ts.createProgram([index], { module: ts.ModuleKind.NodeNext, strict: true, types: [] });
+  const checker = program.getTypeChecker();
+  const exported = checker.getExportsOfModule(checker.getSymbolAtLocation(program.getSourceFile(index)!)!);
+  const configs = exported.filter(({ name }) => name.endsWith("ConfigInput"));
+  expect(configs.length).toBeGreaterThanOrEqual(11);
+  const bare = configs.flatMap((config) =>
+    checker
+      .getPropertiesOfType(checker.getDeclaredTypeOfSymbol(checker.getAliasedSymbol(config)))
+      .filter((field) => field.getDocumentationComment(checker).length === 0)
+      .map((field) => `${config.name}.${field.name}`),
+  );
+  expect(bare).toEqual([]);
+}, 300_000);
+
 function dataUrl(script: string): string {
   return `data:text/javascript,${encodeURIComponent(script)}`;
 }

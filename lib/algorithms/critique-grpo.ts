@@ -87,8 +87,10 @@ import {
 } from "../training/surrogate.ts";
 
 const count = z.int().min(1);
-const { reasoning, criticTemperature, refinerTemperature, maxCriticTokens, maxRestTokens } =
-  rolesConfig.shape;
+const ofRoles = rolesConfig.pick({
+  ...({ reasoning: true, criticTemperature: true, refinerTemperature: true } as const),
+  ...({ maxCriticTokens: true, maxRestTokens: true } as const),
+});
 
 /**
  * Each field: meaning, unit, default and, if there is one, the source. "Authors" is the published
@@ -137,11 +139,7 @@ export const critiqueGrpoConfig = z
     ...sampledConfig.shape,
     /** Softmax temperature at which actions are sampled and scored. Default 1. */
     actionTemperature: z.number().gt(0).default(1),
-    reasoning,
-    criticTemperature,
-    refinerTemperature,
-    maxCriticTokens,
-    maxRestTokens,
+    ...ofRoles.shape,
   })
   .refine(({ episodesPerIteration, groupSize }) => episodesPerIteration % groupSize === 0, {
     path: ["episodesPerIteration"],

@@ -154,7 +154,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     }
     if (error instanceof NlacError) return fail(error.code, error.message);
     const text =
-      error instanceof Error && process.env.NLAC_DEBUG ? (error.stack ?? error.message) : String(error);
+      error instanceof Error && process.env.NLAC_DEBUG
+        ? (error.stack ?? error.message)
+        : `${error} (a bug in nlac: please report it; NLAC_DEBUG=1 prints the stack)`;
     return fail("ERR_INTERNAL", text.replace(/^Error: /, ""));
   }
 }

@@ -260,7 +260,10 @@ export function applyChange(target: Record<string, unknown>, change: string): vo
   const equals = change.indexOf("=");
   const path = change.slice(0, equals).split(".");
   if (equals < 1 || path.some((key) => key === "" || key === "__proto__" || key === "constructor")) {
-    throw new NlacError("ERR_CONFIG", `--set takes FIELD=VALUE, such as config.iterations=4, not ${JSON.stringify(change)}.`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `--set takes FIELD=VALUE, such as config.iterations=4, not ${JSON.stringify(change)}.`,
+    );
   }
   const text = change.slice(equals + 1);
   let value: unknown;

@@ -74,11 +74,12 @@ export const hopeConfig = z
      * questions on a sale without it. Default short. Paper: short; Car Dealer: negotiation.
      */
     summary: z.enum(["short", "negotiation"]).default("short"),
-    /**
-     * Longest summary and longest list of proposals, in tokens, for every proposer. Default 512
-     * each. Paper: not given; its recipes take `maxTokens`.
-     */
+    /** Longest summary, in tokens. Default 512. Paper: not given; its recipes take `maxTokens`. */
     maxSummaryTokens: count.default(512),
+    /**
+     * Longest list of proposals, in tokens, for every proposer. Default 512. Paper: not given; its
+     * recipes take `maxTokens`.
+     */
     maxProposalTokens: count.default(512),
 
     /** γ per turn of the returns. Default 1. Paper: not given. */

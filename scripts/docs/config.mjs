@@ -59,7 +59,10 @@ export default defineConfig({
       },
       {
         text: "Reference",
-        items: [{ text: "API", link: "/docs/reference/" }, ...pages("ARCHITECTURE.md", "CHANGELOG.md")],
+        items: [
+          { text: "API", link: "/docs/reference/" },
+          ...pages("docs/errors.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+        ],
       },
       {
         text: "Evidence",

@@ -45,6 +45,14 @@ test("the pages name environments that exist", () => {
   expect(named.filter(({ name }) => !isPlaceholder(name) && !namesEnvironment(name))).toEqual([]);
 });
 
+test("docs/errors.md lists every code of an error, in the order of ErrorCode", () => {
+  const read = (path: string, code: RegExp) =>
+    [...readFileSync(join(root, path), "utf8").matchAll(code)].map(([, name]) => name);
+  const codes = read("lib/base/errors.ts", /^ {2}\| "(ERR_\w+)"/gm);
+  expect(codes.length).toBeGreaterThan(20);
+  expect(read("docs/errors.md", /^\| `(ERR_\w+)`/gm)).toEqual(codes);
+});
+
 test("nlac accepts every command that the pages show", async () => {
   // Commands are parsed but not run.
   const action = Command.prototype.action;

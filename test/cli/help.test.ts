@@ -1,5 +1,5 @@
 import { Command, Help } from "commander";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { commands } from "../../lib/cli/main.ts";
 import { asTyped } from "../../lib/cli/options.ts";
 import { nlac } from "../support/command-line.ts";
@@ -81,6 +81,20 @@ test.each([
   const { code, errors } = await nlac(...argv);
   expect([code, errors.trimEnd()]).toEqual([1, expect.stringMatching(/^nlac: ERR_(CONFIG|VALUE): [^\n]+$/)]);
   expect(errors.trimEnd().endsWith(message)).toBe(true);
+});
+
+test("an error that nlac does not expect is called a bug, and says how to see more", async () => {
+  const parse = vi.spyOn(Command.prototype, "parseAsync").mockRejectedValue(new TypeError("x is not a y"));
+  try {
+    expect((await nlac("doctor")).errors).toMatch(
+      /^nlac: ERR_INTERNAL: TypeError: x is not a y \(a bug in nlac: .+ NLAC_DEBUG=1 prints the stack\)\n$/,
+    );
+    vi.stubEnv("NLAC_DEBUG", "1");
+    expect((await nlac("doctor")).errors).toMatch(/ERR_INTERNAL: TypeError: x is not a y\n +at /);
+  } finally {
+    parse.mockRestore();
+    vi.unstubAllEnvs();
+  }
 });
 
 test("help does not show the empty default of repeatable options", async () => {

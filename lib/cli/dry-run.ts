@@ -235,7 +235,7 @@ function renderRanks({ learner }: Recipe, { device, plans, fewest, fewestAssumed
   ].join(" ");
   const now = `This recipe has learner.sharding ${learner.sharding}${learner.layerwiseGeneration ? ", layerwise" : ""}. "!" does not fit. docs/scaling.md shows how to start ranks.`;
   const { machine, network, gpusPerMachine, reached } = links;
-  const meaning = `"layerwise" is learner.layerwiseGeneration=true: generation sends the layers again for each token of all running texts, and for each 2,048 tokens of prompts. Sharding 3 without it sends as much once after each change of the weights.`;
+  const meaning = `"layerwise" is learner.layerwiseGeneration=true: generation sends the layers again for each token of all running sequences, and for each 2,048 tokens of prompts. Sharding 3 without it sends as much once after each change of the weights.`;
   const rates = `Times assume ${formatPercent(reached)} of ${formatBytes(machine)}/s between ${gpusPerMachine} GPUs of a machine, and of ${formatBytes(network)}/s between machines.`;
   const notes = [verdict, now, ...(layerwise ? [meaning] : []), rates];
   return [table(rows), paragraph(notes.filter(Boolean).join(" "))].join("\n");
@@ -285,7 +285,7 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
     ),
     labelled(
       "",
-      `Times are for one device with no other load. CPU times assume the cores of an AMD EPYC with AVX-512 and bfloat16. GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; they have not been measured.`,
+      `Times are for one device with no other load. CPU times assume the cores of an AMD EPYC with AVX-512 and bfloat16. GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; no step of a large model has been timed on one.`,
     ),
   ].join("\n");
 }

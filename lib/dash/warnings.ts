@@ -58,8 +58,8 @@ export function warningsOf(read: Read): Warning[] {
   if (dropped > 0)
     add(
       `${dropped === 1 ? "1 target was" : `${dropped} targets were`} dropped in the last ${Math.min(lasting, read("targets/dropped").length)} updates`,
-      "States do not fit, or targets are cut off or cannot be parsed.",
-      "Larger maxPromptTokens or maxCriticTokens, shorter observations.",
+      "Prompts do not fit into the model's context, or targets are cut off or cannot be parsed.",
+      "Fewer turns or shorter observations; for targets/dropped_cut_off a larger maxCriticTokens.",
     );
   if (recent("rollout/faults").some((value) => value > 0))
     add(

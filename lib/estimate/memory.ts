@@ -79,7 +79,7 @@ export function memoryOf(
     ...(split.sharding === 3 && !split.layerwise
       ? [{ name: "gathered layers", bytes: dividedBytes(recipe, shape) }]
       : []),
-    { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
+    { name: "keys and values beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
       bytes: logitBytes[device] + prefillTokens * layerBytes(shape, size).kept,

@@ -8,7 +8,7 @@ import { exportDash } from "../dash/export.ts";
 import { readAssets } from "../dash/page.ts";
 import { DashRuns } from "../dash/runs.ts";
 import { serveDash } from "../dash/server.ts";
-import { wholeNumber } from "./options.ts";
+import { portNumber, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface DashFlags {
@@ -24,7 +24,7 @@ export function registerDash(program: Command): void {
     .command("dash")
     .description("show runs in a browser, live while they train: curves, transcripts, critiques")
     .argument("[runs...]", "run directories, or directories of runs (default: runs)")
-    .option("--port <number>", "port to listen on; 0 selects a free one", wholeNumber(0), 0)
+    .option("--port <number>", "port to listen on; 0 selects a free one", portNumber, 0)
     .option("--export <directory>", "write one self-contained page, index.html, and exit")
     .option(
       "--episodes <number>",

@@ -15,6 +15,13 @@ export function wholeNumber(minimum: number): (text: string) => number {
   };
 }
 
+/** Reads the port that a server listens on. */
+export function portNumber(text: string): number {
+  const value = Number(text);
+  if (text.trim() !== "" && Number.isInteger(value) && value >= 0 && value <= 65_535) return value;
+  throw new InvalidArgumentError("It must be a whole number from 0 to 65535.");
+}
+
 export function numberFrom(minimum: number): (text: string) => number {
   return (text) => {
     const value = Number(text);

@@ -21,6 +21,7 @@ import {
   numberAboveZero,
   numberFrom,
   oneOf,
+  portNumber,
   wholeNumber,
   withGenerationOptions,
 } from "./options.ts";
@@ -59,7 +60,7 @@ export function registerServe(program: Command): void {
   )
     .option("--name <name>", "the model's name in the API (default: the last part of <run|model>)")
     .option("--host <address>", "address to listen on; other machines need a token", "127.0.0.1")
-    .option("--port <number>", "port to listen on; 0 selects a free one", wholeNumber(0), 8000)
+    .option("--port <number>", "port to listen on; 0 selects a free one", portNumber, 8000)
     .option("--token <text>", "API key that clients must send (default: $NLAC_SERVE_TOKEN)")
     .option("--tokens <file>", "JSON file of further API keys, each with its scopes: ask, reward, train")
     .option(

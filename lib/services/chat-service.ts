@@ -117,7 +117,8 @@ export function chatService(options: ServiceOptions): ChatService {
   const apiKey = given.apiKey ?? process.env.OPENAI_API_KEY ?? (baseURL === undefined ? undefined : "none");
   if (apiKey === undefined) {
     throw new NotHere(
-      "A service needs an apiKey or $OPENAI_API_KEY, or the baseURL of a server that needs no key.",
+      "A service needs a key or an address: set $OPENAI_API_KEY (apiKey), or $OPENAI_BASE_URL (baseURL) of a server " +
+        "that needs no key.",
     );
   }
   if (budget.cost !== undefined && options.price === undefined)

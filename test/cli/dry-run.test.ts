@@ -76,7 +76,7 @@ describe("nlac train --dry-run", () => {
     const service = { user: { model: "gpt-4o" } };
     for (const [environment, lacking] of [
       [{ name: "math", options: { data: "/nowhere/math" } }, "math: there is no /nowhere/math"],
-      [{ name: "tauBench", options: service }, "tauBench.user: service: A service needs an apiKey"],
+      [{ name: "tauBench", options: service }, "tauBench.user: service: A service needs a key or an address"],
     ] as const) {
       const { code, output, errors } = await ofEnvironment(environment);
       expect([code, errors]).toEqual([0, ""]);

@@ -59,6 +59,7 @@ test.each([
   [["eval"], "missing required argument 'run|model'; see nlac eval --help"],
   [["help", "train", "extra"], ""],
   [["play", "errands", "--seed", "x"], "It must be a whole number, 0 or more."],
+  [["serve", "errands-base", "--port", "65536"], "It must be a whole number from 0 to 65535."],
 ])("%j is answered with what to do", async (argv, message) => {
   const { code, errors } = await nlac(...argv);
   expect(code).toBe(message === "" ? 0 : 1);

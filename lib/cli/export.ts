@@ -3,8 +3,16 @@
 import { readdirSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { emptyDirectory, requireEmpty } from "../files/disk.ts";
-import { type ModelFlags, openModel } from "./model.ts";
+import type { Learner } from "../learner/learner.ts";
+import { recipeIfRun } from "../recipe/run-recipe.ts";
+import { type ModelFlags, openModel, openRewardModel } from "./model.ts";
 import { withModelOptions } from "./options.ts";
+
+interface ExportFlags extends Pick<ModelFlags, "device" | "dtype"> {
+  adapter?: boolean;
+  rewardModel?: boolean;
+  json?: boolean;
+}
 
 export function registerExport(program: Command): void {
   withModelOptions(
@@ -18,7 +26,7 @@ export function registerExport(program: Command): void {
     .addOption(
       new Option(
         "--reward-model",
-        "write a sequence classifier: the reward model instead of the language model",
+        "write the reward model of a run of HOPE, as a sequence classifier, instead of the language model",
       ).conflicts("adapter"),
     )
     .option("--json", "print the result as JSON")
@@ -28,18 +36,20 @@ export function registerExport(program: Command): void {
 Examples:
   nlac export runs/quickstart-20260101-120000 my-model
   nlac export --adapter runs/quickstart-20260101-120000 my-adapter
-  nlac export --reward-model runs/rewards-20260101-120000 my-classifier`,
+  nlac export --reward-model runs/hope-errands my-classifier`,
     )
     .action(run);
 }
 
-async function run(
-  runOrModel: string,
-  directory: string,
-  flags: Pick<ModelFlags, "device" | "dtype"> & { adapter?: boolean; rewardModel?: boolean; json?: boolean },
-): Promise<void> {
+/** The model to export. The reward model of a run is a model of its own. */
+async function open(runOrModel: string, flags: ExportFlags): Promise<Learner> {
+  const ofRun = flags.rewardModel && recipeIfRun(runOrModel) !== undefined;
+  return ofRun ? openRewardModel(runOrModel, flags) : (await openModel(runOrModel, flags)).learner;
+}
+
+async function run(runOrModel: string, directory: string, flags: ExportFlags): Promise<void> {
   requireEmpty(directory, "ERR_IO", "Choose another directory.");
-  const { learner } = await openModel(runOrModel, flags);
+  const learner = await open(runOrModel, flags);
   try {
     await (flags.adapter
       ? learner.exportAdapter(directory)

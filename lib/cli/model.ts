@@ -33,20 +33,27 @@ export async function openModel(runOrModel: string, flags: Partial<ModelFlags>):
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 
-/**
- * Opens the reward model of a run of hope, to judge what `player` generates.
- * @throws NlacError ERR_RUN if the run has none, ERR_VALUE for a model with another tokenizer
- */
-export async function openJudge(run: string, flags: ModelFlags, player: Learner): Promise<Learner> {
+/** Opens the reward model of a run of hope. Throws ERR_RUN if the run has none. */
+export async function openRewardModel(
+  run: string,
+  { device, dtype }: Pick<ModelFlags, "device" | "dtype">,
+): Promise<Learner> {
   const recipe = recipeOf(run);
-  const { device, dtype } = flags;
-  const judge = await Learner.resume(rewardModelDirectory(run), {
+  return Learner.resume(rewardModelDirectory(run), {
     ...recipe.learner,
     ...(device === undefined ? {} : { device }),
     ...(dtype === undefined ? {} : { dtype }),
     int8Generation: false,
     base: baseOf(recipe),
   });
+}
+
+/**
+ * Opens the reward model of a run of hope, to judge what `player` generates.
+ * @throws NlacError ERR_RUN if the run has none, ERR_VALUE for a model with another tokenizer
+ */
+export async function openJudge(run: string, flags: ModelFlags, player: Learner): Promise<Learner> {
+  const judge = await openRewardModel(run, flags);
   const same =
     judge.info.vocabSize === player.info.vocabSize &&
     judge.tokenizer?.vocabSize === player.tokenizer?.vocabSize;

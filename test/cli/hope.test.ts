@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
+import { Learner } from "../../lib/learner/learner.ts";
 import { learnerDirectory, rewardModelDirectory } from "../../lib/run/checkpoints.ts";
 import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { mean } from "../../lib/statistics/mean.ts";
@@ -136,6 +137,20 @@ test("eval lets the reward model choose, and says what that needs", async () => 
   // Greedy actions are all the same: there would be nothing to choose from.
   const greedy = await nlac("eval", run, ...play, "--reward-model", run, "--best-of", "3");
   expect(greedy.errors).toMatch(/ERR_VALUE: .*--temperature/);
+});
+
+test("export --reward-model writes the run's reward model as a sequence classifier", async () => {
+  const out = join(root, "classifier");
+  const { code, errors } = await nlac("export", "--reward-model", run, out);
+  expect([code, errors]).toEqual([0, ""]);
+  const config = JSON.parse(readFileSync(join(out, "config.json"), "utf8"));
+  expect(config).toMatchObject({ architectures: ["LlamaForSequenceClassification"], num_labels: 1 });
+  // Its head is the reward model's, which was trained; the policy has none.
+  const judge = await Learner.resume(rewardModelDirectory(run), { dtype: "float32" });
+  await judge.exportRewardModel(join(root, "expected"));
+  await judge.dispose();
+  const weights = (directory: string) => sha256(join(directory, "model.safetensors"));
+  expect(weights(out)).toBe(weights(join(root, "expected")));
 });
 
 test("dpo learns from its recorded episodes, whose branches are pairs of actions", async () => {

@@ -24,7 +24,7 @@ export interface Listed {
 export const commands: Readonly<Record<string, Listed>> = {
   setup: {
     usage: "setup [options]",
-    description: "find or install libtorch, and build the native addon",
+    description: "find or install libtorch, and compile the native addon if none loads",
     register: async () => (await import("./setup.ts")).registerSetup,
   },
   doctor: {

@@ -20,7 +20,7 @@ interface SetupFlags {
 export function registerSetup(program: Command): void {
   program
     .command("setup")
-    .description("find or install libtorch, and build the native addon")
+    .description("find or install libtorch, and compile the native addon if none loads")
     .option("--cpu", "set up for the CPU (the default)")
     .option("--cuda", "also for NVIDIA GPUs: the CUDA compiler and the libraries that torch needs")
     .option("--toolchain-only", "with --cuda: only the compiler and headers, for a machine without a GPU")

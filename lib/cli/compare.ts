@@ -47,7 +47,12 @@ export function registerCompare(program: Command): void {
       "<comparison>",
       "name (such as errands) or file of a comparison, or the directory of a started one",
     )
-    .option("--set <field=value>", "change a field of the comparison; may be repeated", collect, [])
+    .option(
+      "--set <field=value>",
+      "change a field of the comparison (the value is JSON or text); may be repeated",
+      collect,
+      [],
+    )
     .option("--out <directory>", "directory for runs and report (default: runs/compare-<comparison>)")
     .option("--copy-to <directory>", "do not train; copy the finished runs, without texts and weights")
     .option("--resume", "continue: skip finished runs, resume stopped ones, retry failed ones")

@@ -71,7 +71,12 @@ export function registerServe(program: Command): void {
     )
     .option("--record <file>", "append every episode that gets a reward to a file for training")
     .option("--train <recipe>", "train the model on the episodes of its clients while it is served")
-    .option("--set <field=value>", "with --train: change a field of the recipe; may be repeated", collect, [])
+    .option(
+      "--set <field=value>",
+      "with --train: change a field of the recipe (the value is JSON or text); may be repeated",
+      collect,
+      [],
+    )
     .option(
       "--run <directory>",
       "with --train: run directory; an existing run is continued (default: runs/<recipe>-served)",

@@ -32,7 +32,12 @@ export function registerTrain(program: Command): void {
     .command("train")
     .description("train a model with a recipe")
     .argument("[recipe]", "a recipe's name (quickstart) or file; not needed with --resume")
-    .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
+    .option(
+      "--set <field=value>",
+      "change a field of the recipe (the value is JSON or text); may be repeated",
+      collect,
+      [],
+    )
     .option("--run <directory>", "run directory (default: runs/<recipe>-<date>)")
     .option("--resume", "continue the run in --run from its newest undamaged checkpoint")
     .option("--checkpoint <number>", "with --resume: continue from this checkpoint", wholeNumber(0))

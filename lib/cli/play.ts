@@ -22,7 +22,15 @@ import {
   unreadableMessage,
 } from "../prompts/policy.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { jsonObject, numberFrom, oneOf, wholeNumber, withGenerationOptions } from "./options.ts";
+import {
+  asFlag,
+  isGiven,
+  jsonObject,
+  numberFrom,
+  oneOf,
+  wholeNumber,
+  withGenerationOptions,
+} from "./options.ts";
 import { Person } from "./person.ts";
 import { playYourself } from "./play-yourself.ts";
 import { fitted } from "./wrap.ts";
@@ -77,17 +85,23 @@ Examples:
   nlac play SmolLM2-135M-Instruct --task apple
   nlac play SmolLM2-135M-Instruct --oracle`,
     )
-    .action((first: string, flags: PlayFlags) =>
-      namesEnvironment(first) ? playAlone(first, flags) : play(first, flags),
+    .action((first: string, flags: PlayFlags, command: Command) =>
+      namesEnvironment(first) ? playAlone(first, flags, command) : play(first, flags),
     );
 }
 
-async function playAlone(name: string, flags: PlayFlags): Promise<void> {
+/** Options of a model that plays. */
+const ofModel = ["device", "dtype", "int8Generation", "temperature", "maxActionTokens"] as const;
+
+async function playAlone(name: string, flags: PlayFlags, command: Command): Promise<void> {
   if (flags.environment !== undefined || flags.oracle)
     throw new NlacError(
       "ERR_VALUE",
       `${name} is an environment that you play yourself: leave out --environment and --oracle, or name a model.`,
     );
+  const given = ofModel.find((option) => isGiven(command, option));
+  if (given !== undefined)
+    throw new NlacError("ERR_VALUE", `${asFlag(given)} needs a model that plays; ${name} is an environment.`);
   const environment = await openEnvironment(environmentPath(name), flags.options);
   const person = new Person(process.stdin, process.stdout);
   try {

@@ -72,6 +72,10 @@ test.each([
   [["serve", "errands-base", "--max-idle-hours", "24"], "--max-idle-hours needs --train."],
   [["serve", "errands-base", "--set", "a=1"], "--set needs --train."],
   [["serve", "errands-base", "--train", "errands", "--seed", "1"], "--set config.seed=NUMBER."],
+  [
+    ["play", "errands", "--temperature", "1"],
+    "--temperature needs a model that plays; errands is an environment.",
+  ],
   [["export", "errands-base", "out", "--seed", "1"], "unknown option '--seed'; see nlac export --help"],
   [["eval", "errands-base", "--environment", "errands", "--best-of", "2"], "--best-of needs --reward-model."],
   [

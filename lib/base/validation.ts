@@ -96,20 +96,32 @@ export function inOption<T>(where: string, open: () => T): T {
 
 /** A validated configuration with defaults. Throws ERR_CONFIG that names every bad field. */
 export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(input ?? {}, { error: unknownKey });
+  const parsed = schema.safeParse(input ?? {}, { error: clearMessage });
   if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));
   return parsed.data;
 }
 
 /**
- * For zod's option `error`: names the field that a misspelt key was meant to be, with its path.
- * Zod's own messages are kept for all other errors.
+ * For zod's option `error`: names the field that a misspelt key was meant to be, with its path, and
+ * all kinds of values that a field can have. Zod's own messages are kept for all other errors.
  */
-export function unknownKey({ code, keys, path = [], inst }: z.core.$ZodRawIssue): string | undefined {
+export function clearMessage(issue: z.core.$ZodRawIssue): string | undefined {
+  if (issue.code === "invalid_union") return eachOf(issue.errors as z.core.$ZodIssue[][]);
+  const { code, keys, path = [], inst } = issue;
   if (code !== "unrecognized_keys" || !(inst instanceof z.ZodObject)) return undefined;
   const named = (keys as string[]).map((key) => {
     const field = nearest(key, Object.keys(inst.shape));
     return `"${key}"${field === undefined ? "" : ` (did you mean "${z.core.toDotPath([...path, field])}"?)`}`;
   });
   return `Unrecognized key${named.length > 1 ? "s" : ""}: ${named.join(", ")}`;
+}
+
+/** What each kind of a union expects; undefined if zod does not say it of any. */
+function eachOf(kinds: readonly (readonly z.core.$ZodIssue[])[]): string | undefined {
+  const reasons = kinds.flatMap(([first]) => {
+    const [, reason] = /^(?:Invalid \w+: )?(expected .+)$/i.exec(first?.message ?? "") ?? [];
+    if (reason === undefined) return [];
+    return [first!.path.length === 0 ? reason : `${z.core.toDotPath(first!.path)}: ${reason}`];
+  });
+  return reasons.length === 0 ? undefined : `Invalid input: ${[...new Set(reasons)].join(", or ")}`;
 }

@@ -9,7 +9,7 @@ import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { meant } from "../base/meant.ts";
-import { isObject, unknownKey } from "../base/validation.ts";
+import { clearMessage, isObject } from "../base/validation.ts";
 import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
 /** Nested fields of a recipe: { config: { batchSize: 8 } } changes only this field. */
@@ -121,7 +121,7 @@ export async function loadComparison(nameOrPath: string, set: readonly string[] 
 
 /** Throws ERR_CONFIG that names `source` and every bad field. */
 export function parseComparison(input: unknown, source: string): Comparison {
-  const parsed = comparisonSchema.safeParse(input, { error: unknownKey });
+  const parsed = comparisonSchema.safeParse(input, { error: clearMessage });
   if (parsed.success) return parsed.data;
   throw new NlacError(
     "ERR_CONFIG",

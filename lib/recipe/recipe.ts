@@ -20,7 +20,7 @@ import { sftConfig } from "../algorithms/sft.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { meant } from "../base/meant.ts";
-import { unknownKey } from "../base/validation.ts";
+import { clearMessage } from "../base/validation.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
 import { rolloutsConfig } from "../rollouts/config.ts";
@@ -136,7 +136,7 @@ export function defineRecipe(recipe: RecipeInput): RecipeInput {
 
 /** Throws ERR_CONFIG that names `source`, where the recipe is from, and every bad field. */
 export function parseRecipe(input: unknown, source: string): Recipe {
-  const parsed = recipeSchema.safeParse(input, { error: unknownKey });
+  const parsed = recipeSchema.safeParse(input, { error: clearMessage });
   if (!parsed.success)
     throw new NlacError(
       "ERR_CONFIG",

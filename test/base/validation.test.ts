@@ -90,4 +90,16 @@ describe("messages", () => {
     expect(code).toBe("ERR_CONFIG");
     for (const field of ["size", "name", "names"]) expect(message).toContain(field);
   });
+
+  it("say which kinds of values a field can have", () => {
+    const schema = z.strictObject({
+      support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: z.int() })]),
+    });
+    expect(failure(() => checkConfig(schema, { support: "al" })).message).toBe(
+      '✖ Invalid input: expected one of "full"|"sampled", or expected object, received string\n  → at support',
+    );
+    expect(failure(() => checkConfig(schema, { support: { topK: "4" } })).message).toContain(
+      "or topK: expected number, received string",
+    );
+  });
 });

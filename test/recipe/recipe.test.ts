@@ -63,8 +63,8 @@ test.each([
   [['learner.adapter={"rank": 0, "alpha": 1}'], "rank"],
   [['learner.adapter={"rank": 1, "alpha": 0}'], "alpha"],
   [['learner.adapter={"rank": 1, "alpha": 1, "targets": ["lm_head"]}'], "targets"],
-  [["batchSize"], "a.b=value"],
-  [["__proto__.polluted=1"], "a.b=value"],
+  [["batchSize"], "FIELD=VALUE"],
+  [["__proto__.polluted=1"], "FIELD=VALUE"],
 ])("a bad change is an error that names it: %j", async (changes, named) => {
   await expect(loadRecipe("quickstart", changes)).rejects.toThrow(
     expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining(named) }),

@@ -13,7 +13,7 @@ import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
-import { inOption, unknownKey } from "../../base/validation.ts";
+import { clearMessage, inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -70,7 +70,7 @@ const respondTool: ToolSchema = {
 
 /** The environment of tau-bench. Throws ERR_CONFIG for invalid options. */
 export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTask> {
-  const parsed = optionsSchema.safeParse(options, { error: unknownKey });
+  const parsed = optionsSchema.safeParse(options, { error: clearMessage });
   if (!parsed.success) throw new NlacError("ERR_CONFIG", `tauBench: ${z.prettifyError(parsed.error)}`);
   const { domain: name, data, turns, actionFormat, ...files } = parsed.data;
   const user = inOption("tauBench.user", () => openUser(files.user));

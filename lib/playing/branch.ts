@@ -94,9 +94,11 @@ async function playTogether<Task>(
     if (isFaulty(after)) return undefined;
     const { begun } = result;
     const { turns, conversation, outcome, privileged } = after;
+    // Without room for another turn, the branch's own action is the last one.
+    const taken = { ...begun.turns.at(-1)!, truncated: turns.length === 0 };
     return {
       ...begun,
-      turns: [...begun.turns, ...turns],
+      turns: [...begun.turns.slice(0, -1), taken, ...turns],
       conversation,
       reward: begun.reward + after.reward,
       outcome,

@@ -30,7 +30,7 @@ async function branch(
   trajectory: Trajectory,
   turns: number[],
   word = "lamp",
-  more: { stepTimeout?: number; signal?: AbortSignal } = {},
+  more: { stepTimeout?: number; signal?: AbortSignal; maxPromptTokens?: number } = {},
 ) {
   const model = new ScriptedModel(() => act("soap"));
   const response = [...model.encode(act(word)), endOfTurn];
@@ -288,6 +288,19 @@ test("a branch that is cut short has the cost of leaving, counted from the first
   expect(trajectory.reward).toBe(-7);
   // After the first turn there are two more; after the last none.
   expect((await branch(environment, trajectory, [1, 3])).rewards).toEqual([-7, -7]);
+});
+
+test("a branch whose next prompt does not fit into the context is truncated at its own action", async () => {
+  const environment = errandEnvironment({ turns: 4 });
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  const maxPromptTokens = trajectory.turns[1]!.state.prompt().length;
+  const { episodes, model } = await branch(environment, trajectory, [1], "lamp", { maxPromptTokens });
+  expect(model.calls).toHaveLength(0);
+  expect(episodes[0]!.outcome).toBe("context-limit");
+  expect(episodes[0]!.turns.map(({ terminated, truncated }) => [terminated, truncated])).toEqual([
+    [false, false],
+    [false, true],
+  ]);
 });
 
 test("a branch is a whole episode: the recorded turns, its own action, and what the policy did then", async () => {

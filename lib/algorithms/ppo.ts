@@ -315,7 +315,9 @@ function estimate(
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // A single advantage has no deviation.
   const [centre, scale] =
-    whiten && advantages.length > 1 ? [mean(advantages), 1 / (deviation(advantages) + minDeviation)] : [0, 1];
+    whiten && advantages.length > 1
+      ? [mean(advantages), 1 / Math.sqrt(deviation(advantages) ** 2 + minVariance)]
+      : [0, 1];
   return all.map(({ texts, chain }) => {
     const whitened = chain.advantages.map((advantage) => (advantage - centre) * scale);
     let t = 0;
@@ -330,8 +332,11 @@ function estimate(
   });
 }
 
-/** Avoids a division by 0 if all advantages are equal. */
-const minDeviation = 1e-8;
+/**
+ * Added to the variance, as in TRL and verl. If all returns are equal, advantages are only the
+ * values' errors; those below 1e-4 are not scaled up to 1.
+ */
+const minVariance = 1e-8;
 
 /**
  * Returns A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions

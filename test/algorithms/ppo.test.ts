@@ -235,6 +235,15 @@ describe("the chain of an episode's tokens", () => {
     expect(texts.map(({ returns }) => returns)).toEqual(plain.texts.map(({ returns }) => returns));
   });
 
+  test("errors of the values far below 1e-4 stay small: equal returns are no reason to step", async () => {
+    const model = new ScriptedPolicy(luckyReply(() => 0)); // no episode succeeds
+    model.phi = 1e-7;
+    const { texts } = await train({ whiten: true }, undefined, model);
+    const advantages = texts.flatMap((text) => own(text, text.advantages));
+    expect(deviation(advantages)).toBeGreaterThan(0);
+    expect(Math.max(...advantages.map(Math.abs))).toBeLessThan(0.01);
+  });
+
   test("an iteration of one token is not whitened: a single value has no deviation", async () => {
     const config = { episodesPerIteration: 1, batchSize: 1, whiten: true };
     const { texts } = await train(config, errandEnvironment({ turns: 1 }), new ScriptedPolicy(() => ""));

@@ -115,6 +115,20 @@ test.each([
   expect(iterations * updatesPerIteration * batchSize).toBe(30_720);
 });
 
+test.each(recipeNames().filter((name) => name.startsWith("paper/")))(
+  "%s has no term that outweighs the reward of a long episode",
+  async (name) => {
+    const { algorithm, config } = await loadRecipe(name);
+    const settings = config as unknown as Record<string, number>;
+    // Summed over the tokens of an episode, in units of reward: 0.01 nats per token of distance from
+    // the initial model, or 0.3 of entropy, for 1,000 tokens.
+    if (algorithm === "ppo") expect(settings.klCoefficient! * 0.01 * 1000).toBeLessThan(0.5);
+    if (algorithm === "sac") expect(settings.temperature! * 0.3 * 1000).toBeLessThan(0.5);
+    // Averaged over the tokens.
+    if (algorithm === "grpo") expect(settings.klCoefficient).toBeLessThanOrEqual(0.001);
+  },
+);
+
 test.each(recipesOf("twenty-questions"))("%s does not tell the word at the end", async (name) => {
   const { environment } = await loadRecipe(name);
   expect(environment.options.revealAtEnd).toBe(false);

@@ -13,10 +13,10 @@
  *
  * Departures from the paper:
  * - There the critic is a separate network with two heads each for Q and V, of which the smaller is
- *   used. Here policy and critic share one network and one head. The two losses have separate
- *   steps, moments and learning rates.
- * - The target network is θ at the start of the iteration's updates, a copy per iteration; the
- *   paper moves an average.
+ *   used. Here it is one head on the policy's network (see `sharedCritic`). The two losses have
+ *   separate steps, moments and learning rates.
+ * - The target network is a copy of θ, renewed every `criticUpdatesPerTarget` critic steps; the paper
+ *   moves an average.
  * - The optional baseline of each token is the same value head, read before the token; the paper
  *   has a network of its own for it.
  * - A truncated episode is bootstrapped at its end. An episode that failed by a fault is stored
@@ -48,7 +48,7 @@ import {
   trainingResult,
 } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
-import { adamWConfig, trainingConfig } from "../training/config.ts";
+import { adamWConfig, criticConfig, trainingConfig } from "../training/config.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireTasks } from "../training/requirements.ts";
@@ -69,6 +69,11 @@ export const archerConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** Critic steps per iteration. Default and authors: 50. */
   criticUpdatesPerIteration: count.default(50),
+  /**
+   * Critic steps between two copies of θ as the target network. Each copy carries rewards back by
+   * one turn. Default 10, about as slow as the authors' average, which moves by 0.1 per step.
+   */
+  criticUpdatesPerTarget: count.default(10),
   /** Policy steps per iteration, after the critic's. Default and authors: 3. */
   policyUpdatesPerIteration: count.default(3),
   /** First iterations, which train only the critic. Default 1. Authors: 20 of 2,000. */
@@ -83,6 +88,7 @@ export const archerConfig = z.strictObject({
   criticLearningRate: z.number().min(0).default(1e-5),
   /** Learning rate of the policy's steps. Default and authors: 1e-5. */
   policyLearningRate: z.number().min(0).default(1e-5),
+  ...criticConfig.shape,
   ...adamWConfig.shape,
   ...sampledConfig.shape,
   /** Softmax temperature at which actions are sampled and scored. Default and authors: 1. */
@@ -114,8 +120,8 @@ const stateSchema = countersSchema.extend({
   /** Consecutive skipped steps, per loss. */
   skipped: z.strictObject({ critic: z.int(), policy: z.int() }),
   /**
-   * Targets of the iteration's critic steps, under θ before the first of them: per drawn transition
-   * its index, and the targets of Q and V. Absent before they are computed.
+   * Targets of the critic steps with the present target network: per drawn transition its index,
+   * and the targets of Q and V. Absent before they are computed.
    */
   targets: z.array(z.tuple([z.int(), savedNumber, savedNumber])).optional(),
 });
@@ -259,9 +265,12 @@ function storedOf(trajectory: Trajectory, maxPositions: number): Stored[] {
 async function updateCritic<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, replay, state, config, run } = training;
   const started = performance.now();
+  const sinceCopy = state.updatesDone % config.criticUpdatesPerTarget;
   const { targets, generated } =
-    state.targets === undefined ? await computeTargets(training) : { targets: state.targets, generated: 0 };
-  const first = state.updatesDone * config.batchSize;
+    sinceCopy === 0 || state.targets === undefined
+      ? await computeTargets(training)
+      : { targets: state.targets, generated: 0 };
+  const first = sinceCopy * config.batchSize;
   const batch = targets
     .slice(first, first + config.batchSize)
     .map(([index, qTarget, vTarget]) => ({ ...replay.get([index])[0]!, qTarget, vTarget }));
@@ -276,7 +285,7 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
     };
   });
   const results = await inGroups(texts, run.signal, (group) =>
-    model.tokenSurrogate(group, { value: { coefficient: 1 } }),
+    model.tokenSurrogate(group, { value: { coefficient: 1, detached: !config.sharedCritic } }),
   );
   const stepped = await step(training, "critic", config.criticLearningRate);
   // Only after the step: an update that is stopped before computes the targets again.
@@ -306,15 +315,17 @@ async function updateCritic<Task>(training: Training<Task>): Promise<Record<stri
 }
 
 /**
- * Draws the transitions of all critic steps of the iteration, and computes their targets under θ as
- * it is now: the target network. A transition that is drawn several times has one ã.
+ * Draws the transitions of all critic steps until the next copy, and computes their targets under θ
+ * as it is now: the target network. A transition that is drawn several times has one ã.
  */
 async function computeTargets<Task>(
   training: Training<Task>,
 ): Promise<{ targets: NonNullable<State["targets"]>; generated: number }> {
   const { model, replay, state, config, run } = training;
-  const seed = derivedSeed(config.seed, streams.target, state.iteration);
-  const drawn = replay.draw(config.criticUpdatesPerIteration * config.batchSize, seed);
+  const seed = derivedSeed(config.seed, streams.target, state.updates);
+  const { criticUpdatesPerTarget, criticUpdatesPerIteration, batchSize } = config;
+  const steps = Math.min(criticUpdatesPerTarget, criticUpdatesPerIteration - state.updatesDone);
+  const drawn = replay.draw(steps * batchSize, seed);
   const indices = [...new Set(drawn)].sort((a, b) => a - b);
   const stored = replay.get(indices);
   const valuesOf = (texts: readonly ScoredText[]) =>
@@ -367,7 +378,8 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
       ...(perToken && { returns: before.map(() => q), oldValues: before }),
     };
   });
-  const options = { temperature, ...(coefficient !== undefined && { value: { coefficient } }) };
+  const value = { coefficient: coefficient ?? 0, detached: !config.sharedCritic };
+  const options = { temperature, ...(coefficient !== undefined && { value }) };
   const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
   const stepped = await step(training, "policy", config.policyLearningRate);
   for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {

@@ -27,7 +27,8 @@
  * - The critic is the policy. It reads the rest of the episode and the score, as Monte-Carlo
  *   targets of NLAC do; in single-step tasks the score only. The paper compares several kinds of
  *   critiques.
- * - A refinement that does not fit, cannot be parsed or cannot be played is left out and counted.
+ * - A refinement that does not fit, cannot be parsed or cannot be played is left out and counted, and
+ *   so is one whose episode a limit truncated.
  */
 
 import { z } from "zod";

@@ -45,7 +45,7 @@ import {
   trainingResult,
 } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
-import { optimizerConfig, trainingConfig } from "../training/config.ts";
+import { criticConfig, optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
@@ -106,11 +106,13 @@ export const ppoConfig = z.strictObject({
   valueClip: z.number().min(0).default(0.2),
   /** c_V: weight of the value head's loss. Default and TRL: 0.1. */
   valueCoefficient: z.number().min(0).default(0.1),
+  ...criticConfig.shape,
   /** c_H: weight of the entropy bonus in the objective. Default 0. Schulman et al.: 0.01. */
   entropyCoefficient: z.number().min(0).default(0),
   /**
-   * β: penalty per nat of log π_old - log π_ref. The reference is θ at the start of training; 0
-   * needs none. Default and TRL: 0.05.
+   * β: penalty per nat of log π_old - log π_ref. It adds up over an episode's tokens, so that a
+   * value that suits 50 tokens outweighs the reward of 1,000. The reference is θ at the start of
+   * training; 0 needs none. Default and TRL: 0.05. verl: none.
    */
   klCoefficient: z.number().min(0).default(0.05),
   ...optimizerConfig.shape,
@@ -395,14 +397,14 @@ async function update<Task>(
       }),
     ),
   );
-  const { clip, valueClip, valueCoefficient, entropyCoefficient, actionTemperature } = config;
+  const { clip, valueClip, valueCoefficient, sharedCritic, entropyCoefficient, actionTemperature } = config;
   const results = await inGroups(texts, run.signal, (group) =>
     model.tokenSurrogate(group, {
       clipLow: clip,
       clipHigh: clip,
       entropyCoefficient,
       temperature: actionTemperature,
-      value: { coefficient: valueCoefficient, clip: valueClip },
+      value: { coefficient: valueCoefficient, clip: valueClip, detached: !sharedCritic },
     }),
   );
   throwIfAborted(run.signal);

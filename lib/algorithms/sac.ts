@@ -54,7 +54,7 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
-import { optimizerConfig, trainingConfig } from "../training/config.ts";
+import { criticConfig, optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
@@ -107,6 +107,7 @@ export const sacConfig = z.strictObject({
   discount: z.number().min(0).max(1).default(1),
   /** Weight of L_Q. Default and Haarnoja et al.: 1. */
   qCoefficient: coefficient.default(1),
+  ...criticConfig.shape,
   /** Weight of L_π. Default 1. Haarnoja et al.: α. */
   policyCoefficient: coefficient.default(1),
   ...optimizerConfig.shape,
@@ -264,6 +265,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
       discount: config.discount,
       qCoefficient: config.qCoefficient,
       policyCoefficient: fitsPolicy ? config.policyCoefficient : 0,
+      detached: !config.sharedCritic,
     }),
   );
   throwIfAborted(run.signal);

@@ -354,7 +354,7 @@ function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): Generation
   return calls;
 }
 
-/** lib/algorithms/archer.ts: critic steps, whose targets are computed once, and policy steps. */
+/** lib/algorithms/archer.ts: critic steps, whose targets are computed ahead, and policy steps. */
 function archerUpdate(config: ArcherConfig, texts: Texts): Update {
   const { criticUpdatesPerIteration: critic, policyUpdatesPerIteration: policy, batchSize } = config;
   const { lengths, state } = texts;

@@ -167,6 +167,7 @@ export function surrogateOptions(options: SurrogateOptions): NativeSurrogateOpti
     value: value && {
       coefficient: checkNumber(value.coefficient, "value.coefficient", 0),
       clip: checkNumber(value.clip ?? 0, "value.clip", 0),
+      detached: checkBoolean(value.detached ?? false, "value.detached"),
     },
     withGradient: options.withGradient ?? true,
   };
@@ -183,6 +184,7 @@ export function softQOptions(options: SoftQOptions): NativeSoftQOptions {
     qCoefficient: checkNumber(options.qCoefficient, "qCoefficient", 0),
     policyCoefficient: checkNumber(options.policyCoefficient, "policyCoefficient", 0),
     withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
+    detached: checkBoolean(options.detached ?? false, "detached"),
   };
 }
 

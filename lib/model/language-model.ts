@@ -264,8 +264,9 @@ export interface SurrogateOptions {
   /**
    * Also trains the value head v: adds coefficient · ½ max((v - R)², (v' - R)²), where v' is v
    * clipped to within `clip` of the old value; 0 (default) means no clipping. Needs a value head.
+   * With `detached` its gradient trains the head only, not the layers below it. Default false.
    */
-  value?: { coefficient: number; clip?: number };
+  value?: { coefficient: number; clip?: number; detached?: boolean };
   /** Default true; false computes losses only. */
   withGradient?: boolean;
 }
@@ -391,6 +392,8 @@ export interface SoftQOptions {
   policyCoefficient: number;
   /** Default true. */
   withGradient?: boolean;
+  /** The Bellman errors train the heads only, not the layers below them. Default false. */
+  detached?: boolean;
 }
 
 /** Results of one text; every list is [response tokens], 0 where the weight is 0. */

@@ -100,7 +100,7 @@ export interface NativeSurrogateOptions {
   clipHigh: number;
   klCoefficient: number;
   entropyCoefficient: number;
-  value: { coefficient: number; clip: number } | undefined;
+  value: { coefficient: number; clip: number; detached: boolean } | undefined;
   withGradient: boolean;
 }
 
@@ -161,6 +161,7 @@ export interface NativeSoftQOptions {
   qCoefficient: number;
   policyCoefficient: number;
   withGradient: boolean;
+  detached: boolean;
 }
 
 /** For one sequence; each array is [response tokens]. */

@@ -46,6 +46,16 @@ export const adamWConfig = z.strictObject({
   maxSkippedSteps: count.default(10),
 });
 
+/** For methods whose critic is a head on the policy's network. */
+export const criticConfig = z.strictObject({
+  /**
+   * Whether the critic's loss also trains the layers below its head, which the policy uses too. If
+   * not, it cannot change the policy, but sees only what the policy's layers show. Default true.
+   * The methods' papers have a separate network, or leave it open.
+   */
+  sharedCritic: z.boolean().default(true),
+});
+
 export const optimizerConfig = z.strictObject({
   /** Peak learning rate. Default and paper: 5e-6. */
   learningRate: z.number().min(0).default(5e-6),

@@ -85,7 +85,7 @@ SurrogateSettings to_surrogate_settings(Napi::Value value) {
   const Napi::Value of_value = value.As<Napi::Object>().Get("value");
   if (!of_value.IsUndefined()) {
     const Fields parts(of_value, "options.value");
-    settings.value = {parts.number("coefficient"), parts.number("clip")};
+    settings.value = {parts.number("coefficient"), parts.number("clip"), parts.boolean("detached")};
   }
   settings.with_gradient = fields.boolean("withGradient");
   return settings;
@@ -104,8 +104,8 @@ SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
 
 SoftQOptions to_soft_q_options(Napi::Value value) {
   const Fields fields(value, "options");
-  return {fields.number("temperature"), fields.number("discount"), fields.number("qCoefficient"),
-          fields.number("policyCoefficient"), fields.boolean("withGradient")};
+  return {fields.number("temperature"),       fields.number("discount"),      fields.number("qCoefficient"),
+          fields.number("policyCoefficient"), fields.boolean("withGradient"), fields.boolean("detached")};
 }
 
 PreferencePair to_preference_pair(Napi::Value value, const std::string& where) {

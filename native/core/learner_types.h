@@ -83,6 +83,7 @@ struct SurrogateText : ScoredText {
 struct ValueOptions {
   double coefficient = 0;  // ≥ 0
   double clip = 0;         // ≥ 0; 0 is none
+  bool detached = false;   // the gradient ends at the head: the decoder's layers get none of it
 };
 
 struct SurrogateSettings {

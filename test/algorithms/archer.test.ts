@@ -134,6 +134,39 @@ describe("a critic step", () => {
     expect(updates[0]!["loss/q"]! + updates[0]!["loss/v"]!).toBeCloseTo(loss(phi), 6);
   });
 
+  test("has targets under a copy of θ that is renewed every criticUpdatesPerTarget steps", async () => {
+    const { model, run, phis } = await train({ criticUpdatesPerIteration: 5, criticUpdatesPerTarget: 2 });
+    const rewards = new Map(
+      run.trajectories.flatMap(({ turns }) =>
+        turns.map(({ state, tokens, reward, terminated }) => [
+          String([...state.prompt(), -1, ...tokens]),
+          { reward, terminated },
+        ]),
+      ),
+    );
+    const texts = textsOf(model, true);
+    expect(texts).toHaveLength(30);
+    let bootstrapped = 0;
+    for (const [i, { prompt, response, returns }] of texts.entries()) {
+      const last = response.length - 1;
+      const turn = rewards.get(String([...prompt, -1, ...response.slice(0, last)]))!;
+      if (turn.terminated) continue;
+      const copied = [0, 0, 2, 2, 4][Math.floor(i / 6)]!;
+      expect(returns![last]).toBeCloseTo(turn.reward + 0.5 * phis[copied]! * feature(0), 6);
+      bootstrapped++;
+    }
+    expect(bootstrapped).toBeGreaterThan(5);
+    expect(new Set(phis.slice(0, 5)).size).toBe(5);
+  });
+
+  test("can leave the layers that the policy uses alone", async () => {
+    for (const sharedCritic of [true, false]) {
+      const { model } = await train({ sharedCritic, baselineCoefficient: 0.3 });
+      const trained = model.surrogates.filter(({ options }) => options.withGradient !== false);
+      expect(trained.map(({ options }) => options.value!.detached)).toEqual(Array(3).fill(!sharedCritic));
+    }
+  });
+
   test("draws only what the replay buffer holds, also of earlier iterations", async () => {
     const drawn = async (replayCapacity: number) => {
       const { run } = await train({ iterations: 3, criticUpdatesPerIteration: 8, replayCapacity });

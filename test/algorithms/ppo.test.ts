@@ -321,8 +321,10 @@ describe("a step", () => {
       clipHigh: 0.1,
       entropyCoefficient: 0.01,
       temperature: 1,
-      value: { coefficient: 0.3, clip: 0.4 },
+      value: { coefficient: 0.3, clip: 0.4, detached: false },
     });
+    const apart = await train({ sharedCritic: false });
+    expect(apart.model.surrogates[0]!.options.value).toMatchObject({ detached: true });
   });
 
   test("old values and log probabilities stay those of the iteration's start in all epochs", async () => {

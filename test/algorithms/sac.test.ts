@@ -203,7 +203,10 @@ describe("an update", () => {
       ]),
     ]);
     const first = (steps: number) => calls.find((call) => call.steps === steps)!.options;
-    expect(first(0)).toEqual({ temperature: 0.3, discount: 0.9, qCoefficient: 0.7, policyCoefficient: 0 });
+    expect(first(0)).toEqual({
+      ...{ temperature: 0.3, discount: 0.9, qCoefficient: 0.7, policyCoefficient: 0 },
+      detached: false,
+    });
     expect(first(1).policyCoefficient).toBe(0);
     expect(first(2).policyCoefficient).toBe(1.3);
   });

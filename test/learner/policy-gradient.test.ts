@@ -94,6 +94,24 @@ describe.each(["ppo", "grpo"] as const)("a recorded batch of %s", (batch) => {
   });
 });
 
+it("a detached value trains its head and leaves the policy alone, bit for bit", async () => {
+  await using learner = await tinyLearner({ heads: "value" });
+  const zeros = [0, 0, 0];
+  const text = { prompt: [1, 2], response: [3, 4, 5], oldLogProbs: zeros, advantages: zeros };
+  const valued = { ...text, returns: [1, -2, 3], oldValues: zeros };
+  const step = async (detached: boolean) => {
+    await learner.tokenSurrogate([valued], { value: { coefficient: 1, detached } });
+    await learner.step({ learningRate: 1e-2 });
+    return { logProbs: await learner.logProbs([text]), values: await learner.values([text]) };
+  };
+  const before = await learner.logProbs([text]);
+  const first = await step(true); // the head's weights are no longer 0
+  const second = await step(true);
+  expect([first.logProbs, second.logProbs]).toEqual([before, before]);
+  expect(second.values).not.toEqual(first.values);
+  expect((await step(false)).logProbs).not.toEqual(before);
+});
+
 describe("weights of single tokens", () => {
   let learner: Learner;
   beforeAll(async () => {

@@ -88,6 +88,25 @@ test("without a gradient nothing is accumulated", async () => {
   expect((await learner.step({ learningRate: 1e-2 })).gradNorm).toBe(0);
 });
 
+test("detached, the Bellman errors train the heads and leave the policy alone, bit for bit", async () => {
+  const learner = await resume();
+  const { texts, options } = recorded;
+  const read = async () => {
+    const results = await learner.softQ(texts, { ...options, withGradient: false });
+    const logProbs = await learner.logProbs(texts.map(({ prompt, response }) => ({ prompt, response })));
+    return { q: results.map(({ q }) => [...q]), logProbs };
+  };
+  const before = await read();
+  await learner.softQ(texts, { ...options, policyCoefficient: 0, detached: true });
+  await learner.step({ learningRate: 1e-2 });
+  const after = await read();
+  expect(after.logProbs).toEqual(before.logProbs);
+  expect(after.q).not.toEqual(before.q);
+  await learner.softQ(texts, { ...options, policyCoefficient: 0 });
+  await learner.step({ learningRate: 1e-2 });
+  expect((await read()).logProbs).not.toEqual(before.logProbs);
+});
+
 test("one weight applies to all tokens, and without a weight it is 1", async () => {
   const learner = await resume();
   const { prompt, response, rewards } = recorded.texts[0]!;

@@ -104,6 +104,7 @@ const methods: Record<string, Method> = {
       config: {
         ...{ ...shared, criticUpdatesPerIteration: 4, policyUpdatesPerIteration: 3, criticIterations: 0 },
         ...{ batchSize: 5, criticLearningRate: 1, policyLearningRate: 20, replayCapacity: 19 },
+        criticUpdatesPerTarget: 3,
       },
     });
   },

@@ -149,7 +149,7 @@ std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<Surrogat
       give(&SurrogateOutput::values, values);
       give(&SurrogateOutput::value_losses, of_values.losses);
       result.losses += of_values.losses;
-      if (rows.with_gradient) result.grad_hidden += of_values.grad_hidden;
+      if (rows.with_gradient && !value->detached) result.grad_hidden += of_values.grad_hidden;
       return result;
     });
     return outputs;

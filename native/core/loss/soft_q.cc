@@ -56,14 +56,16 @@ struct Workspace {
 };
 
 // Adds the contributions of the gradient at a matrix's logits to `grad_hidden` [rows, H] and to the
-// matrix's gradient, if that is defined.
+// matrix's gradient, if they are defined.
 void backward(const at::Tensor& gradient, const at::Tensor& hidden, const at::Tensor& matrix,
               at::Tensor grad_hidden, const at::Tensor& grad_matrix) {
   const bool mixed = hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16;
   const at::Tensor factor = mixed ? gradient.to(at::kBFloat16) : gradient;
-  at::Tensor added = at::empty_like(grad_hidden);
-  product_hidden(factor, matrix, added);
-  grad_hidden.add_(added);
+  if (grad_hidden.defined()) {
+    at::Tensor added = at::empty_like(grad_hidden);
+    product_hidden(factor, matrix, added);
+    grad_hidden.add_(added);
+  }
   if (grad_matrix.defined()) product_weight(factor, hidden, grad_matrix);
 }
 
@@ -167,8 +169,9 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
         const at::Tensor at_q = (options.q_coefficient * row_weights * above[i]).unsqueeze(1);  // d / dQ
         const at::Tensor at_logits = work.twins[i].exp_().mul_(at_q * -alpha);
         at_logits.scatter_add_(1, actions, at_q * alpha);
-        backward(at_logits, hidden, online.q[i].advantage, grad_hidden, gradients.q[i].advantage);
-        grad_hidden.addmm_(at_q, online.q[i].value.to(type));
+        const at::Tensor below = options.detached ? at::Tensor() : grad_hidden;
+        backward(at_logits, hidden, online.q[i].advantage, below, gradients.q[i].advantage);
+        if (below.defined()) grad_hidden.addmm_(at_q, online.q[i].value.to(type));
         gradients.q[i].value.addmm_(at_q.t(), hidden.to(type));
       }
     }

@@ -51,6 +51,7 @@ struct SoftQOptions {
   double q_coefficient = 1;       // ≥ 0
   double policy_coefficient = 1;  // ≥ 0
   bool with_gradient = true;
+  bool detached = false;  // the gradient of q ends at the heads: grad_hidden has none of it
 };
 
 // Float32 buffers of the online side's shapes, to which gradients are added. `head` undefined:

@@ -87,8 +87,9 @@ Expected expected_of(const Learner& learner, const std::vector<SurrogateText>& t
     const at::Tensor losses = -at::minimum(ratios * advantages, held * advantages) +
                               settings.surrogate.kl_coefficient * (away.exp() - away - 1) -
                               settings.entropy_coefficient * entropies;
-    const at::Tensor values = (rows.mm(value.t()) + bias).squeeze(1);
     const ValueOptions options = settings.value.value_or(ValueOptions{});
+    const at::Tensor read = options.detached ? rows.detach() : rows;
+    const at::Tensor values = (read.mm(value.t()) + bias).squeeze(1);
     const at::Tensor old_values = list(text.old_values), returns = list(text.returns);
     const at::Tensor held_values =
         options.clip > 0 ? old_values + (values - old_values).clamp(-options.clip, options.clip) : values;
@@ -130,10 +131,11 @@ void check_close(const std::vector<float>& got, const at::Tensor& expected) {
 }  // namespace
 
 TEST_CASE("the surrogate and the value loss equal float64 autograd's, through the whole decoder") {
-  SurrogateSettings unclipped = ppo_settings();
+  SurrogateSettings unclipped = ppo_settings(), detached = ppo_settings();
   unclipped.value = {2, 0};
+  detached.value->detached = true;
   for (Family family : {Family::llama, Family::qwen3}) {
-    for (const SurrogateSettings& settings : {ppo_settings(), grpo_settings(), unclipped}) {
+    for (const SurrogateSettings& settings : {ppo_settings(), grpo_settings(), unclipped, detached}) {
       CAPTURE(settings.temperature);
       const auto learner = tiny_critic(with_value_head(), family);
       const auto texts = some_episodes(*learner, settings.temperature);

@@ -121,6 +121,27 @@ TEST_CASE("soft Q: coefficients of 0 omit their gradients") {
         1e-12);
 }
 
+TEST_CASE("soft Q: detached, the heads have their gradients and the hidden states that of the policy") {
+  at::NoGradGuard no_grad;
+  const Problem problem = problem_of(6, 11, 4, at::kDouble);
+  SoftQOptions options, policy_alone;
+  options.detached = true;
+  policy_alone.q_coefficient = 0;
+  const SoftQGradients gradients = zeros_for(problem.online);
+  const SoftQResult result = linear_soft_q(problem.online, problem.target, problem.rows, options, gradients);
+  const auto reference = [&](const SoftQOptions& of) {
+    return soft_q_reference(problem.online, problem.target, problem.rows, of);
+  };
+  const SoftQReference whole = reference(options), expected = reference(policy_alone);
+  CHECK(difference(whole.grad_hidden, expected.grad_hidden) > 1e-3);
+  CHECK(difference(result.grad_hidden, expected.grad_hidden) < 1e-12);
+  CHECK(difference(gradients.head, whole.grad_head) < 1e-12);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(difference(gradients.q[i].advantage, whole.grad_q[i].advantage) < 1e-12);
+    CHECK(difference(gradients.q[i].value, whole.grad_q[i].value) < 1e-12);
+  }
+}
+
 TEST_CASE("the value of a head is the soft value of its Q") {
   at::NoGradGuard no_grad;
   const Problem problem = problem_of(9, 31, 5, at::kDouble);

@@ -1,6 +1,7 @@
 /**
  * Settings of the other methods of errands.ts, tried on seeds that errands.ts does not use. Each
- * method's first row is its recipe before any tuning; every other row changes one setting.
+ * method's first row is its recipe; every other row changes one setting, or goes back to an earlier
+ * recipe (ppo-more-steps, archer-shared).
  */
 import { defineComparison } from "nlac/compare";
 import { oneWorld } from "./_notes.ts";
@@ -21,7 +22,7 @@ export default defineComparison({
     { name: "grpo-groups-of-8", recipe: "errands-grpo", set: { config: { groupSize: 8 } } },
     { name: "ppo", recipe: "errands-ppo" },
     { name: "ppo-slower", recipe: "errands-ppo", set: { config: { learningRate: 5e-5 } } },
-    { name: "ppo-one-epoch", recipe: "errands-ppo", set: { config: { epochs: 1 } } },
+    { name: "ppo-more-steps", recipe: "errands-ppo", set: { config: { epochs: 4, batchSize: 8 } } },
     { name: "ppo-kl", recipe: "errands-ppo", set: { config: { klCoefficient: 0.05 } } },
     { name: "ppo-entropy", recipe: "errands-ppo", set: { config: { entropyCoefficient: 0.01 } } },
     { name: "rft", recipe: "errands-rft" },
@@ -48,7 +49,12 @@ export default defineComparison({
     { name: "archer", recipe: "errands-archer" },
     { name: "archer-faster", recipe: "errands-archer", set: { config: { policyLearningRate: 2e-4 } } },
     { name: "archer-more", recipe: "errands-archer", set: { config: { policyUpdatesPerIteration: 16 } } },
-    { name: "archer-cautious", recipe: "errands-archer", set: { config: { criticLearningRate: 1e-5 } } },
+    { name: "archer-cautious", recipe: "errands-archer", set: { config: { criticLearningRate: 3e-4 } } },
+    {
+      name: "archer-shared",
+      recipe: "errands-archer",
+      set: { config: { sharedCritic: true, criticLearningRate: 3e-5 } },
+    },
     { name: "archer-baseline", recipe: "errands-archer", set: { config: { baselineCoefficient: 0.1 } } },
     { name: "monte-carlo", recipe: "errands-monte-carlo" },
     {

@@ -15,6 +15,10 @@ export const besideTheReward =
 export const knowsTheOrder =
   "Code that knows the hidden order writes the proposals of HOPE and of leap. In the paper, GPT-4o reads the secret and writes them. No other method is told more than its own episodes.";
 
+/** For comparisons with PPO, ArCHer or SAC. */
+export const sharedHeads =
+  "The values of PPO, ArCHer and SAC come from heads on the policy's network; in their papers the critic is a network of its own. Here ArCHer and SAC lose success even where the base model succeeds often (docs/experiments.md): their rows are results of these implementations.";
+
 export const cost =
   "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See generated tokens, gradient tokens and the curves by tokens.";
 

@@ -5,13 +5,13 @@
  * desk's replies, and so also clones items that were accepted by mistake.
  */
 import { defineComparison } from "nlac/compare";
-import { besideTheReward, cost, knowsTheOrder, lostOver, oneWorld } from "./_notes.ts";
+import { besideTheReward, cost, knowsTheOrder, lostOver, oneWorld, sharedHeads } from "./_notes.ts";
 
 export default defineComparison({
   name: "dead-ends",
   description:
     "bootstrapped futures on errands with dead ends: five seeds each, half a million parameters, on the CPU",
-  notes: [besideTheReward, knowsTheOrder, lostOver, cost, oneWorld],
+  notes: [besideTheReward, knowsTheOrder, sharedHeads, lostOver, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {

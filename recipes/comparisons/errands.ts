@@ -4,13 +4,13 @@
  * actions that the desk's replies name.
  */
 import { defineComparison } from "nlac/compare";
-import { besideTheReward, cost, knowsTheOrder, oneWorld } from "./_notes.ts";
+import { besideTheReward, cost, knowsTheOrder, oneWorld, sharedHeads } from "./_notes.ts";
 
 export default defineComparison({
   name: "errands",
   description:
     "NLAC and ten other methods on eight errands: five seeds each, half a million parameters, on the CPU",
-  notes: [besideTheReward, knowsTheOrder, cost, oneWorld],
+  notes: [besideTheReward, knowsTheOrder, sharedHeads, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {

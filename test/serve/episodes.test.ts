@@ -108,7 +108,7 @@ describe("a recording", () => {
       body: '{"reward":1}',
     });
     expect(await reply.json()).toMatchObject({
-      error: { message: expect.stringContaining("Nothing is recorded") },
+      error: { message: expect.stringContaining("records no episodes") },
     });
   });
 });

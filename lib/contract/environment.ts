@@ -273,3 +273,11 @@ export interface Environment<Task = unknown> {
   usage?(): Usage;
   close(): Promise<void>;
 }
+
+/** Whether the environment's tasks have a single step, by its own word or by its action format. */
+export function isSingleStep({
+  actionFormat,
+  singleStep = actionFormat === "solution",
+}: Pick<Environment, "actionFormat" | "singleStep">): boolean {
+  return singleStep;
+}

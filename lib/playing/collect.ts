@@ -7,13 +7,14 @@ import { setMaxListeners } from "node:events";
 import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkInteger } from "../base/validation.ts";
-import type {
-  Environment,
-  Episode,
-  Message,
-  PrivilegedInformation,
-  StepResult,
-  ToolSchema,
+import {
+  type Environment,
+  type Episode,
+  isSingleStep,
+  type Message,
+  type PrivilegedInformation,
+  type StepResult,
+  type ToolSchema,
 } from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
@@ -395,12 +396,10 @@ export function costOfLeaving(
 }
 
 /** Whether an episode that has used its turns is terminated, not truncated. */
-export function turnLimitTerminates({
-  actionFormat,
-  singleStep = actionFormat === "solution",
-  turnLimitEnds = singleStep,
-}: Pick<Environment, "actionFormat" | "singleStep" | "turnLimitEnds">): boolean {
-  return turnLimitEnds;
+export function turnLimitTerminates(
+  environment: Pick<Environment, "actionFormat" | "singleStep" | "turnLimitEnds">,
+): boolean {
+  return environment.turnLimitEnds ?? isSingleStep(environment);
 }
 
 /**

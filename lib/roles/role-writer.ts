@@ -6,7 +6,7 @@
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
-import type { Environment, Message } from "../contract/environment.ts";
+import { type Environment, isSingleStep, type Message } from "../contract/environment.ts";
 import type { Generation, LanguageModel, WeightSet } from "../model/language-model.ts";
 import { actingConfig } from "../playing/config.ts";
 import { splitThought, withoutThought } from "../prompts/corrected-thought.ts";
@@ -128,7 +128,7 @@ export class RoleWriter {
   ) {
     this.model = model;
     this.actionFormat = environment.actionFormat;
-    this.singleStep = environment.singleStep ?? environment.actionFormat === "solution";
+    this.singleStep = isSingleStep(environment);
     this.rewardRange = environment.rewardRange ?? [0, 1];
     this.config = config;
     this.#update = update;

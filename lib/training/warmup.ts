@@ -7,7 +7,7 @@
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
-import type { Action, Demonstration, Environment } from "../contract/environment.ts";
+import { type Action, type Demonstration, type Environment, isSingleStep } from "../contract/environment.ts";
 import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import {
   futureRequest,
@@ -135,7 +135,8 @@ export function demonstratedTexts(
   demonstration: Demonstration,
   { observedTargets }: Shown = { observedTargets: false },
 ): DemonstratedText[] {
-  const { actionFormat: format, singleStep = format === "solution", rewardRange } = environment;
+  const { actionFormat: format, rewardRange } = environment;
+  const singleStep = isSingleStep(environment);
   const texts: DemonstratedText[] = [];
   /** Continues the conversation with `written` and adds it as an example. */
   const teach = (

@@ -378,8 +378,10 @@ async function updatePolicy<Task>(training: Training<Task>): Promise<Record<stri
       ...(perToken && { returns: before.map(() => q), oldValues: before }),
     };
   });
-  const value = { coefficient: coefficient ?? 0, detached: !config.sharedCritic };
-  const options = { temperature, ...(coefficient !== undefined && { value }) };
+  const options = {
+    temperature,
+    ...(coefficient !== undefined && { value: { coefficient, detached: !config.sharedCritic } }),
+  };
   const results = await inGroups(texts, run.signal, (group) => model.tokenSurrogate(group, options));
   const stepped = await step(training, "policy", config.policyLearningRate);
   for (const [i, { transition }] of stored.slice(0, run.samplesPerUpdate).entries()) {

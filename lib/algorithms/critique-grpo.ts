@@ -89,8 +89,11 @@ import {
 
 const count = z.int().min(1);
 const ofRoles = rolesConfig.pick({
-  ...({ reasoning: true, criticTemperature: true, refinerTemperature: true } as const),
-  ...({ maxCriticTokens: true, maxRestTokens: true } as const),
+  reasoning: true,
+  criticTemperature: true,
+  refinerTemperature: true,
+  maxCriticTokens: true,
+  maxRestTokens: true,
 });
 
 /**

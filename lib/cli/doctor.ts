@@ -139,7 +139,9 @@ function checkMemory(env: Env): Check {
   const detail = `${formatBytes(totalmem())} of memory; ${formatBytes(bavail * bsize)} free in ${cacheRoot(env)}`;
   if (totalmem() >= 3.5e9) return { name: "memory", status: "ok", detail };
   return {
-    ...{ name: "memory", status: "note", detail: `${detail}; little memory: estimate a training first` },
+    name: "memory",
+    status: "note",
+    detail: `${detail}; little memory: estimate a training first`,
     fix: "npx nlac train RECIPE --dry-run",
   };
 }

@@ -171,9 +171,16 @@ after the next start.`,
 
 /** Options that only a server that trains has. */
 const ofTraining = [
-  ...(["set", "run", "maxFirstTokenMs", "maxIdleHours", "keepDays"] as const),
-  ...(["tasks", "testTasks", "leaseSeconds", "taskOrder"] as const),
-];
+  "set",
+  "run",
+  "maxFirstTokenMs",
+  "maxIdleHours",
+  "keepDays",
+  "tasks",
+  "testTasks",
+  "leaseSeconds",
+  "taskOrder",
+] as const;
 
 /** Refuses options that would have no effect. */
 function requireEffects(flags: ServeFlags, command: Command): void {

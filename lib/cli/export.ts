@@ -4,7 +4,6 @@ import { readdirSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { emptyDirectory, requireEmpty } from "../files/disk.ts";
 import type { Learner } from "../learner/learner.ts";
-import { recipeIfRun } from "../recipe/run-recipe.ts";
 import { type ModelFlags, openModel, openRewardModel } from "./model.ts";
 import { withModelOptions } from "./options.ts";
 
@@ -43,8 +42,9 @@ Examples:
 
 /** The model to export. The reward model of a run is a model of its own. */
 async function open(runOrModel: string, flags: ExportFlags): Promise<Learner> {
-  const ofRun = flags.rewardModel && recipeIfRun(runOrModel) !== undefined;
-  return ofRun ? openRewardModel(runOrModel, flags) : (await openModel(runOrModel, flags)).learner;
+  return flags.rewardModel
+    ? openRewardModel(runOrModel, flags)
+    : (await openModel(runOrModel, flags)).learner;
 }
 
 async function run(runOrModel: string, directory: string, flags: ExportFlags): Promise<void> {

@@ -24,6 +24,8 @@ metrics are means over the latest episodes before the version was saved.`,
     .action((run: string, { json }: { json?: boolean }) => {
       const versions = listVersions(resolve(run));
       if (json) return console.log(JSON.stringify(versions, null, 2));
+      if (versions.length === 0)
+        process.stderr.write(`nlac: ${run} has no version yet: it has not saved a checkpoint.\n`);
       for (const { name, checkpoint, time, quality } of versions) {
         const metrics = Object.entries(quality).map(([key, value]) => `${key} ${formatFigure(value)}`);
         const when = new Date(time).toISOString().slice(0, 19).replace("T", " ");

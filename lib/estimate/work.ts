@@ -36,17 +36,27 @@ const guessed: TextLengths = {
 };
 
 /**
- * Known figures by environment. Openings and requests: measured with SmolLM2's tokenizer, for
- * errands with its model's own. `turns`: the environment's limit. twentyQuestions: actions and
- * critiques of a one-hour run (docs/experiments.md). tauBench: half of its observations are the
- * records that its retail tasks look up. math: solutions and thoughts are guessed to be longer.
+ * Known figures by environment. Openings and requests: measured with SmolLM2's tokenizer. `turns`:
+ * the environment's limit. twentyQuestions: actions and critiques of a one-hour run
+ * (docs/experiments.md). tauBench: half of its observations are the records that its retail tasks
+ * look up. math: solutions and thoughts are guessed to be longer. errands: as composed.
  */
 const assumed: Readonly<Record<string, Partial<TextLengths>>> = {
   twentyQuestions: { opening: 225, action: 40, observation: 10, critique: 50, turns: 20 },
   math: { opening: 110, action: 400, observation: 0, request: 70, thought: 4000, turns: 1 },
   tauBench: { opening: 4200, observation: 250 },
-  errands: { opening: 24, action: 8, observation: 8, critique: 12, request: 8, thought: 0, turns: 6 },
+  errands: { opening: 160, action: 4, observation: 32, critique: 32, turns: 5 },
 };
+
+/** Errands with the model made for it, whose tokens are whole sentences. */
+const errandsOwn: TextLengths = {
+  ...{ opening: 24, action: 8, observation: 8, critique: 12, request: 8, thought: 0, turns: 6 },
+};
+
+function expectedLengths(environment: string, vocabulary: number): TextLengths {
+  if (environment === "errands" && vocabulary < 1000) return errandsOwn;
+  return { ...guessed, ...assumed[environment] };
+}
 
 /** Figures of the environment, if it could be opened. */
 export interface Play {
@@ -69,10 +79,10 @@ function roundsOf(recipe: Recipe, tasks: number): { iterations: number; episodes
  * Assumes that every episode uses all its turns, and that no text exceeds the recipe's limits or
  * the model's context.
  */
-export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play): Work {
+export function workOf(recipe: Recipe, { maxPositions, vocabulary }: ModelShape, play?: Play): Work {
   const { config } = recipe;
   const { tasks = 100, ...known } = play ?? {};
-  const expected = { ...guessed, ...assumed[recipe.environment.name], ...known };
+  const expected = { ...expectedLengths(recipe.environment.name, vocabulary), ...known };
   const { iterations, episodes } = roundsOf(recipe, tasks);
   const critic =
     recipe.algorithm === "nlac" || recipe.algorithm === "critique-grpo"

@@ -16,6 +16,7 @@ import { type ContinuationContext, closingIds, continuationIds, openingIds } fro
 import { detectCallForm } from "./detect-call-form.ts";
 import { checkMessages, isCallId } from "./messages.ts";
 import { type ReasoningForm, reasoningFormOf } from "./reasoning.ts";
+import { RememberedIds } from "./remembered-ids.ts";
 import { probeTool, type RenderOptions, refuses, TemplateRenderer } from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -48,6 +49,7 @@ export interface WrittenCalls {
 export class ChatTemplate {
   readonly source: string;
   readonly #renderer: TemplateRenderer;
+  readonly #continuations = new WeakMap<Tokenizer, RememberedIds>();
   readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
 
@@ -138,7 +140,17 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
-    return continuationIds(this.#renderer, tokenizer, context, messages, options);
+    let remembered = this.#continuations.get(tokenizer);
+    if (remembered === undefined) {
+      remembered = new RememberedIds();
+      this.#continuations.set(tokenizer, remembered);
+    }
+    const turns = checkMessages(messages);
+    // A template may print the date.
+    const today = new Date().toDateString();
+    return remembered.ids([today, context, turns, options], () =>
+      continuationIds(this.#renderer, tokenizer, context, turns, options),
+    );
   }
 
   /**

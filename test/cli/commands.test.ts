@@ -309,6 +309,8 @@ describe("commands on a trained run", () => {
     expect((await nlac("export", "--adapter", run, join(root, "none"))).errors).toContain("no adapter");
     const rewardModel = await nlac("export", "--reward-model", run, join(root, "none"));
     expect(rewardModel.errors).toMatch(/ERR_RUN: .+ has no reward model: it is not a run of hope\./);
+    const noRun = await nlac("export", "--reward-model", "errands-base", join(root, "none"));
+    expect(noRun.errors).toMatch(/ERR_RUN: errands-base /);
     const both = await nlac("export", "--reward-model", "--adapter", adapted, join(root, "both"));
     expect(both.errors).toContain("cannot be used with");
 
@@ -340,6 +342,16 @@ test("train prints the first and last measured success, and what to type next", 
   const measured = await nlac("train", recipe, "--run", join(root, "measured"), ...flags);
   expect(measured.output).toMatch(/1 update\.\nSuccess: 0 at first, 0 at last\.\n/);
   expect(measured.output).toContain(`\nEvaluate:  npx nlac eval ${join(root, "measured")}\n`);
+});
+
+test("versions says that a run without a checkpoint has none", async () => {
+  const started = join(root, "started");
+  mkdirSync(started);
+  writeFileSync(join(started, "run.json"), "{}");
+  const { code, output, errors } = await nlac("versions", started);
+  expect({ code, output }).toEqual({ code: 0, output: "" });
+  expect(errors).toContain(`${started} has no version yet`);
+  expect(JSON.parse((await nlac("versions", started, "--json")).output)).toEqual([]);
 });
 
 test("an error gives one line and an exit code", async () => {

@@ -74,6 +74,16 @@ export function physicalCores(
 }
 
 /**
+ * The instruction sets of the processor by Linux's names, such as "avx2"; empty if unknown.
+ *
+ * @param cpuinfo of Linux
+ */
+export function cpuFeatures(cpuinfo = textOf("/proc/cpuinfo") ?? ""): Set<string> {
+  const line = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpuinfo)?.[1] ?? "";
+  return new Set(line.split(/\s+/).filter((word) => word !== ""));
+}
+
+/**
  * Peak resident memory of a process, bytes; on macOS its resident memory now. Null if unknown or it
  * has ended.
  */

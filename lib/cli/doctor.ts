@@ -1,13 +1,14 @@
 /** `nlac doctor`: what was found, what is missing, and a fix for each problem. */
 
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { existsSync, statfsSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
 import { counted } from "../base/counted.ts";
 import { fastestDtype } from "../base/dtype.ts";
 import { NlacError } from "../base/errors.ts";
+import { cpuFeatures, textOf } from "../base/platform.ts";
 import { version } from "../base/version.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../hub/resolve-model.ts";
@@ -125,11 +126,6 @@ function checkCpu(env: Env): Check {
     status: "ok",
     detail: `${model}, ${counted(cpus().length, "processor")}, ${counted(threads, "thread")} per operation; ${shown.join(" ") || none}`,
   };
-}
-
-export function cpuFeatures(cpuinfo = readOr("/proc/cpuinfo", "")): Set<string> {
-  const line = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpuinfo)?.[1] ?? "";
-  return new Set(line.split(/\s+/).filter((word) => word !== ""));
 }
 
 function checkMemory(env: Env): Check {
@@ -255,7 +251,7 @@ function checkGpu(variant: Variant, root: string): Check[] {
       });
     return [gpu];
   }
-  const driver = /\b(\d{3}\.[\d.]+)\b/.exec(readOr("/proc/driver/nvidia/version", ""))?.[1];
+  const driver = /\b(\d{3}\.[\d.]+)\b/.exec(textOf("/proc/driver/nvidia/version") ?? "")?.[1];
   if (hasNvidiaDriver())
     return [
       {
@@ -281,12 +277,4 @@ function checkModel(env: Env): Check {
     },
     fix: `npx nlac generate ${model.name} Hello`,
   };
-}
-
-function readOr(path: string, otherwise: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return otherwise;
-  }
 }

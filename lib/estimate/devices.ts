@@ -1,6 +1,7 @@
 /** Memory and peak performance of devices, from their data sheets. */
 
 import { availableParallelism, totalmem } from "node:os";
+import { cpuFeatures } from "../base/platform.ts";
 
 export interface Device {
   name: string;
@@ -59,14 +60,18 @@ export const gpus: readonly Device[] = [
   gpu("B200", 180, 2250, 75, 8.0),
 ];
 
-/**
- * A CPU core with AVX-512 and bfloat16, measured on two cores of an AMD EPYC (docs/experiments.md).
- * The figures reproduce 950 tokens/s of training and 118 tokens/s of generation by SmolLM2-135M.
- * Other cores may reach a fifth.
- */
-const core = { bfloat16: 0.35 * tera, float32: 0.17 * tera, bandwidth: 16e9 };
+/** What one CPU core reaches. */
+type Core = Device["flops"] & Pick<Device, "bandwidth">;
 
-export function cpu(name: string, cores: number, memory: number): Device {
+/**
+ * Measured on two cores each (docs/experiments.md). With products of bfloat16 (AVX-512 BF16, AMX):
+ * 950 tokens/s of training and 118 of generation by SmolLM2-135M; another processor reached a third
+ * in training. Others: 165 and 65 with AVX2.
+ */
+const bfloat16Core: Core = { bfloat16: 0.35 * tera, float32: 0.17 * tera, bandwidth: 16e9 };
+const otherCore: Core = { bfloat16: 0.06 * tera, float32: 0.06 * tera, bandwidth: 9e9 };
+
+export function cpu(name: string, cores: number, memory: number, core = bfloat16Core): Device {
   return {
     name,
     kind: "cpu",
@@ -77,6 +82,9 @@ export function cpu(name: string, cores: number, memory: number): Device {
   };
 }
 
-export function thisMachine(): Device {
-  return cpu("this machine", availableParallelism(), totalmem());
+/** @param limit the best instruction set that nlac may use; undefined: the processor's */
+export function thisMachine(features = cpuFeatures(), limit = process.env.NLAC_INSTRUCTION_SET): Device {
+  const allowed = limit === undefined || limit === "avx512_bf16" || limit === "amx_bf16";
+  const core = allowed && features.has("avx512_bf16") ? bfloat16Core : otherCore;
+  return cpu("this machine", availableParallelism(), totalmem(), core);
 }

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, expect, it } from "vitest";
 import {
+  cpuFeatures,
   libraryFile,
   physicalCores,
   platformName,
@@ -25,6 +26,12 @@ function scripted(answers: Record<string, string | undefined>): { run: Run; call
   };
   return { run, calls };
 }
+
+it("reads CPU features as the kernel lists them", () => {
+  const features = cpuFeatures("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n");
+  expect([...features]).toEqual(["fpu", "avx512f", "avx512_bf16"]);
+  expect(cpuFeatures("").size).toBe(0);
+});
 
 describe("names", () => {
   it("are those of each system", () => {

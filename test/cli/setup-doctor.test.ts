@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { checkSystem, cpuFeatures, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
+import { checkSystem, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
 import { main } from "../../lib/cli/main.ts";
 import { installCommand } from "../../lib/native/build.ts";
 import { fakeTorch, temporaryDirectory, write } from "../support/files-and-servers.ts";
@@ -65,12 +65,6 @@ describe("diagnose", () => {
     const cuda = byName(diagnose({ ...options, variant: "cuda" })).gpu;
     if (cpu?.detail === "no NVIDIA driver") expect([cpu.status, cuda?.status]).toEqual(["note", "fault"]);
     else expect(cpu?.detail).toMatch(/driver/);
-  });
-
-  it("reads CPU features as the kernel lists them", () => {
-    const features = cpuFeatures("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n");
-    expect([...features]).toEqual(["fpu", "avx512f", "avx512_bf16"]);
-    expect(cpuFeatures("").size).toBe(0);
   });
 
   it("names packages as the distribution does", () => {

@@ -1,9 +1,8 @@
 /** `nlac label`: Monte-Carlo values of the actions in a run's episodes, as JSON lines. */
 
-import { join } from "node:path";
 import type { Command } from "commander";
 import { openEnvironment } from "../environments/registry.ts";
-import { readEpisodes } from "../episodes/records.ts";
+import { readEpisodes, trajectoriesPath } from "../episodes/records.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
 import { actionValues, unitScale } from "../training/returns.ts";
 import { type ModelFlags, openModel } from "./model.ts";
@@ -54,7 +53,7 @@ async function label(run: string, flags: LabelFlags): Promise<void> {
   try {
     const discount = flags.discount ?? own?.discount ?? 1;
     const prefixes = flags.prefixes && (own?.prefixes ?? true);
-    const values = actionValues(readEpisodes(join(run, "trajectories.jsonl"), learner), {
+    const values = actionValues(readEpisodes(trajectoriesPath(run), learner), {
       discount,
       prefixes,
     });

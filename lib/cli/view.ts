@@ -1,13 +1,12 @@
 /** `nlac view`: shows the figures and training samples of a run, or recorded episodes. */
 
 import { statSync } from "node:fs";
-import { join } from "node:path";
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
 import { printable } from "../display/printable.ts";
 import { formatFigure } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
-import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
+import { type EpisodeRecord, readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { figureTable, type Measured } from "../report/figures.ts";
@@ -57,7 +56,7 @@ function view(path: string, flags: ViewFlags): void {
 }
 
 function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
-  const file = isRun ? join(path, "trajectories.jsonl") : path;
+  const file = isRun ? trajectoriesPath(path) : path;
   const figures = new Map<number, EpisodeFigures>();
   const newest = new Map<number, EpisodeRecord>();
   for (const record of readEpisodeRecords(file)) {

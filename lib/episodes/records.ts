@@ -4,6 +4,7 @@
  * state. If the chat history drops the reasoning of a turn, the turn stores all of its ids itself.
  */
 
+import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
@@ -12,6 +13,11 @@ import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
+
+/** The file of a run's episodes. */
+export function trajectoriesPath(run: string): string {
+  return join(run, "trajectories.jsonl");
+}
 
 /** A reward of a served episode, so that a repeated request gets the same answer. */
 export interface AcknowledgedReward {

@@ -25,7 +25,7 @@ import { randomUUID } from "node:crypto";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Progress, silentProgress } from "../display/progress.ts";
-import { readEpisodes, toRecord } from "../episodes/records.ts";
+import { readEpisodes, toRecord, trajectoriesPath } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import { type FileStart, makeDirectory, onDisk, syncDirectory } from "../files/disk.ts";
@@ -170,7 +170,7 @@ export class RunDirectory implements TrainingRun {
     const start = (name: RecordFile): FileStart => from?.starts[name] ?? emptyStart();
     this.#metrics = new RecordWriter(metricsPath(path), start("metrics"));
     this.#rowCount = countLines(this.#metrics.path); // not read: they may be damaged, and are not needed
-    this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
+    this.#trajectories = new RecordWriter(trajectoriesPath(path), start("trajectories"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
     this.#draws = new RecordWriter(join(path, "draws.jsonl"), start("draws"));
     this.#probed = new RecordWriter(join(path, "probes.jsonl"), start("probes"));
@@ -191,7 +191,7 @@ export class RunDirectory implements TrainingRun {
     if (this.#from === undefined) return undefined;
     return {
       state: this.#from.saved.state,
-      trajectories: readEpisodes(join(this.path, "trajectories.jsonl"), this.#model!),
+      trajectories: readEpisodes(trajectoriesPath(this.path), this.#model!),
       replay: this.#from.path,
     };
   }

@@ -2,7 +2,7 @@
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { readEpisodeRecords } from "../episodes/records.ts";
+import { readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
 import { notRegular, onDisk, readText } from "../files/disk.ts";
 import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
@@ -34,7 +34,7 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   const description = await check(join(run, "run.json"), () => void readDescription(run));
   yield description;
   yield await check(metricsPath(run), () => drain(readMetrics(run)));
-  yield await check(join(run, "trajectories.jsonl"), (path) => drain(readEpisodeRecords(path)));
+  yield await check(trajectoriesPath(run), (path) => drain(readEpisodeRecords(path)));
   yield await check(join(run, "samples.jsonl"), (path) => drain(readRecordsOf(path, sampleRecordSchema)));
   // Runs of earlier versions have none of these.
   const further = { "draws.jsonl": drawsRecord, "probes.jsonl": probeRecord };

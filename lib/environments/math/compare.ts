@@ -132,6 +132,7 @@ function hasSign(node: Node): boolean {
   );
 }
 
+/** Replaces every sign that `hasSign` finds, so that none remains. */
 function withSign(node: Node, up: boolean): Node {
   switch (node.kind) {
     case "plusMinus": {
@@ -142,11 +143,14 @@ function withSign(node: Node, up: boolean): Node {
     case "product":
     case "list":
     case "set":
+    case "union":
+    case "ratio":
       return { ...node, items: node.items.map((item) => withSign(item, up)) };
     case "negative":
     case "factorial":
     case "percent":
     case "degrees":
+    case "unit":
       return { ...node, of: withSign(node.of, up) };
     case "quotient":
     case "power":

@@ -42,7 +42,9 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
     );
   if (depthOf(schema) > maxDepth) throw refused(`they are nested deeper than ${maxDepth} levels`);
   if (schema.type !== "object") throw refused('their type must be "object"');
-  const { $schema: dialect, ...rest } = schema;
+  // Ajv's own keyword $async is no part of JSON Schema. With it, a check would return a promise,
+  // which passes for "no problem" and rejects without a handler.
+  const { $schema: dialect, $async: _, ...rest } = schema;
   const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
   let validate: ValidateFunction;
   try {

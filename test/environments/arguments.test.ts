@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import { type CheckArguments, compileArguments } from "../../lib/environments/arguments.ts";
 
@@ -103,6 +103,22 @@ describe("hostile schemas", () => {
       $defs[`d${i}`] = { anyOf: [{ $ref: `#/$defs/d${i - 1}` }, { $ref: `#/$defs/d${i - 1}` }] };
     const schema = object({ a: { $ref: "#/$defs/d40" } }, { $defs });
     expect(check(schema, { a: 1 })).toBe("arguments take too long to be checked");
+  });
+
+  it("a schema cannot turn its check into a promise", async () => {
+    const rejected = vi.fn();
+    process.on("unhandledRejection", rejected);
+    try {
+      const schema = object({ a: { type: "string" } }, { $async: true });
+      expect(check(schema, { a: 1 })).toBe("arguments.a must be string");
+      expect(check(schema, { a: "x" })).toBeUndefined();
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      expect(rejected).not.toHaveBeenCalled();
+    } finally {
+      process.off("unhandledRejection", rejected);
+    }
+    const inside = object({ a: { $async: true, type: "string" } });
+    expect(() => check(inside, {})).toThrow("async schema in sync schema");
   });
 
   it("no text of a schema is run as code", () => {

@@ -211,7 +211,8 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     demonstrate: (task, options) => demonstrate(() => startWith(scriptedBuyer, task, options), options.seed),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
     async close() {
-      await service?.close?.();
+      // A service that the caller passed is not closed here.
+      if (service !== source) await service?.close?.();
     },
   };
 }

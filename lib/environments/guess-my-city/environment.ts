@@ -234,7 +234,8 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
       : {}),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
     async close() {
-      await service?.close?.();
+      // A service that the caller passed is not closed here.
+      if (service !== source) await service?.close?.();
     },
   };
 }

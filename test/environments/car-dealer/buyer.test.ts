@@ -262,4 +262,15 @@ describe("a model as buyer", () => {
     expect(environment.usage!().requests).toBe(1);
     expect(carDealer().usage).toBeUndefined();
   });
+
+  it("is closed with the environment unless the caller made the service", async () => {
+    let closed = 0;
+    const service = { ...openService(() => "no"), close: async () => void closed++ };
+    await carDealer({ buyer: service }).close();
+    expect(closed).toBe(0);
+    const local = carDealer({ buyer: { local: "no-such-model" } });
+    await local.close();
+    const episode = await local.start({ buyer: "train-1-1" }, { seed: 0 });
+    await expect(episode.step(saying("Hello"))).rejects.toMatchObject({ code: "ERR_DISPOSED" });
+  });
 });

@@ -134,6 +134,17 @@ describe("a model as oracle", () => {
     expect(asked).toHaveLength(0);
   });
 
+  it("is closed with the environment unless the caller made the service", async () => {
+    let closed = 0;
+    const service = { ...openService(() => "Yes."), close: async () => void closed++ };
+    await guessMyCity({ oracle: service }).close();
+    expect(closed).toBe(0);
+    const local = guessMyCity({ oracle: { local: "no-such-model" } });
+    await local.close();
+    const episode = await local.start({ city: "Paris" }, { seed: 0 });
+    await expect(episode.step({ text: "What is it like?" })).rejects.toMatchObject({ code: "ERR_DISPOSED" });
+  });
+
   it("counts its requests, truncates long replies, and passes faults on", async () => {
     const { oracle } = replying("la ".repeat(1000));
     const environment = guessMyCity({ oracle });

@@ -1,6 +1,7 @@
 /** Waits for an environment, with a timeout. */
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 
 export interface Patience {
   /** Timeout of the environment, in milliseconds. Default: none. */
@@ -22,7 +23,7 @@ export async function withTimeout<T>(
   const tooLate = new Promise<never>((_, reject) => {
     const abort = () => reject(new NlacError("ERR_ABORTED", "The operation was aborted."));
     signal?.addEventListener("abort", abort, { signal: ending.signal });
-    if (stepTimeout === undefined) return;
+    if (stepTimeout === undefined || stepTimeout > maxDelayMs) return;
     const message = `The environment gave no answer within ${stepTimeout} ms.`;
     const timer = setTimeout(() => reject(new NlacError("ERR_ENVIRONMENT", message)), stepTimeout);
     ending.signal.addEventListener("abort", () => clearTimeout(timer));

@@ -48,7 +48,8 @@ export interface ToolDefinition<Parameters, State, Task> {
    */
   parameters: Parameters;
   /**
-   * Timeout of a call in milliseconds; exceeding it is a fault of the environment. Default 60,000.
+   * Timeout of a call in milliseconds; exceeding it is a fault of the environment. Infinity: none.
+   * Default 60,000.
    */
   timeout?: number;
   /**
@@ -61,7 +62,7 @@ export interface ToolDefinition<Parameters, State, Task> {
 /**
  * Defines a function that the agent may call.
  *
- * @throws NlacError ERR_VALUE for an unusable name, or parameters that are not a schema of an
+ * @throws NlacError ERR_VALUE for an unusable name or timeout, or parameters that are not a schema of an
  *   object
  */
 export function tool<Parameters extends z.ZodType | Record<string, unknown>, State = unknown, Task = unknown>(
@@ -73,6 +74,11 @@ export function tool<Parameters extends z.ZodType | Record<string, unknown>, Sta
     throw new NlacError(
       "ERR_VALUE",
       `${JSON.stringify(name)} is not a usable tool name: use letters, digits and _ . / -`,
+    );
+  if (!(timeout > 0))
+    throw new NlacError(
+      "ERR_VALUE",
+      `The timeout of ${JSON.stringify(name)} must be a positive number, in milliseconds; it is ${timeout}.`,
     );
   const schema = isZod(given) ? given : undefined;
   const full = schema === undefined ? (given as Record<string, unknown>) : jsonSchemaOf(schema, name);

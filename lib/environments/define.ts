@@ -56,6 +56,11 @@ export function defineEnvironment<Task, State>(
   if (actionFormat === "text" && definition.tools !== undefined)
     throw new NlacError("ERR_CONFIG", `${name}: the action format "text" has no calls: leave out the tools.`);
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
+  if (definition.timeout !== undefined && !(definition.timeout > 0))
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${name}: timeout must be a positive number, in milliseconds; it is ${definition.timeout}.`,
+    );
   const lists = new Map<string, Promise<readonly Task[]>>();
 
   async function start(task: Task, options: StartOptions): Promise<ToolEpisode<Task, State>> {

@@ -50,7 +50,7 @@ export interface EnvironmentDefinition<Task, State> {
    * "text": there are no calls, an action is a thought and one line for `respond`. Default "tool".
    */
   actionFormat?: "tool" | "call" | "text";
-  /** Timeout of `respond` in milliseconds. Default 60,000. */
+  /** Timeout of `respond` in milliseconds. Infinity: none. Default 60,000. */
   timeout?: number;
   /** Called once with the state of every episode that started. */
   close?(state: State, task: Task): MaybePromise<void>;

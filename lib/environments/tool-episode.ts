@@ -4,6 +4,7 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
 import type { EnvironmentDefinition, MaybePromise } from "./definition.ts";
@@ -204,6 +205,7 @@ export class ToolEpisode<Task, State> implements Episode {
       stop = () =>
         give(new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: closing.reason }));
       closing.addEventListener("abort", stop, { once: true });
+      if (timeout > maxDelayMs) return;
       timer = setTimeout(
         () => give(new NlacError("ERR_ENVIRONMENT", `${name}: ${what} did not answer within ${timeout} ms.`)),
         timeout,

@@ -5,6 +5,7 @@
  */
 
 import type { NlacError } from "../base/errors.ts";
+import { maxDelayMs } from "../base/timer.ts";
 import type { GenerateRequest, Generation, LanguageModel } from "../model/language-model.ts";
 
 /**
@@ -71,7 +72,7 @@ export class Batches {
   #next(): void {
     if (this.#writing || this.#waiting.length === 0) return;
     if (this.#waiting.length === this.#episodes) void this.#write();
-    else if (Number.isFinite(this.#patience))
+    else if (this.#patience <= maxDelayMs)
       this.#timer ??= setTimeout(() => void this.#write(), this.#patience);
   }
 

@@ -25,6 +25,12 @@ test("gives up at the timeout, and when the signal fires", async () => {
   await expect(waiting).rejects.toMatchObject({ code: "ERR_ABORTED" });
 });
 
+test("has no timeout beyond what a timer can wait", async () => {
+  const slow = () => new Promise((resolve) => setTimeout(() => resolve(7), 20));
+  expect(await withTimeout(slow, { stepTimeout: Number.POSITIVE_INFINITY })).toBe(7);
+  expect(await withTimeout(slow, { stepTimeout: 2 ** 31 })).toBe(7);
+});
+
 test("asks nothing if the signal has fired already", async () => {
   const asked = vi.fn(never);
   await expect(withTimeout(asked, { signal: AbortSignal.abort() })).rejects.toMatchObject({

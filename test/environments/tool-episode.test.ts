@@ -59,6 +59,18 @@ describe("faults", () => {
     );
   });
 
+  it("a timeout may be infinite, but must be positive", async () => {
+    const slow = () => new Promise((resolve) => setTimeout(() => resolve("late"), 20));
+    const patient = { tools: [odd(slow, Number.POSITIVE_INFINITY)] };
+    expect((await play(desk(patient), call("odd", {}))).at(-1)).toMatchObject({
+      observation: [{ role: "tool", content: "late" }],
+    });
+    for (const timeout of [0, -1, Number.NaN]) {
+      expect(() => odd(slow, timeout)).toThrow("must be a positive number");
+      expect(() => desk({ timeout })).toThrow("must be a positive number");
+    }
+  });
+
   it("a handler gets the signals of its timeout and of its episode", async () => {
     const reasons: string[] = [];
     const waiting = odd(

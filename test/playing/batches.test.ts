@@ -32,6 +32,16 @@ test("a batch starts when every episode waits for one, sorted by order and not b
   expect(batches).toEqual([[0, 1, 2]]);
 });
 
+test("patience beyond what a timer can wait has no limit", async () => {
+  const { player, batches } = recorder();
+  const queue = new Batches(player, 2, 2 ** 31);
+  const first = queue.generate(0, request(0));
+  await wait(20);
+  expect(batches).toEqual([]);
+  await Promise.all([first, queue.generate(1, request(1))]);
+  expect(batches).toEqual([[0, 1]]);
+});
+
 test("an episode that has left is not waited for", async () => {
   const { player, batches } = recorder();
   const queue = new Batches(player, 2, Number.POSITIVE_INFINITY);

@@ -1,6 +1,7 @@
 /** Adapter for the tools of a Model Context Protocol server, for `defineEnvironment`. */
 
 import { NlacError } from "../../base/errors.ts";
+import { maxDelayMs } from "../../base/timer.ts";
 import { type Tool, ToolError, tool } from "../define-tool.ts";
 import { fetchFromServer } from "./mcp-fetch.ts";
 
@@ -60,16 +61,18 @@ const maxMessageLength = 500;
  */
 export async function mcpTools(source: McpSource, options: { timeout?: number } = {}): Promise<McpTools> {
   const { timeout = 60_000 } = options;
+  // A timer's limit: with more, the SDK's timer would fire at once.
+  const requestTimeout = Math.min(timeout, maxDelayMs);
   const connection = new Connection(source);
   try {
-    const offered = await toolsOf(await connection.client(), timeout);
+    const offered = await toolsOf(await connection.client(), requestTimeout);
     const tools = offered.map(({ name, description = "", inputSchema }) =>
       tool({
         name,
         description,
         parameters: inputSchema,
         timeout,
-        handler: (args, { signal }) => call(connection, { name, arguments: args }, signal, timeout),
+        handler: (args, { signal }) => call(connection, { name, arguments: args }, signal, requestTimeout),
       }),
     );
     return { tools, close: () => connection.close() };

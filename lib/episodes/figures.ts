@@ -2,7 +2,7 @@
 
 import { grouped, type Interval, meanInterval, shareInterval } from "../statistics/intervals.ts";
 import { passHatK } from "../statistics/pass-k.ts";
-import type { EpisodeRecord } from "./records.ts";
+import { type EpisodeRecord, writtenAfter } from "./records.ts";
 import { isFaulty, type Outcome, succeeded, type Trajectory, type Turn } from "./trajectory.ts";
 
 /** An episode without its text, as input of the statistics below. */
@@ -51,7 +51,7 @@ function sampledIn(
   if ("tokens" in turn) return hasProbabilities(turn.logProbs) ? turn.tokens.length : 0;
   const { sampled, state } = turn;
   if (sampled !== undefined) return hasProbabilities(sampled.logProbs) ? sampled.tokens.length : 0;
-  const written = segments.find(({ source, start }) => source === "model" && start >= state);
+  const written = writtenAfter<(typeof segments)[number]>(segments, state);
   return written !== undefined && hasProbabilities(written.logProbs) ? written.end - written.start : 0;
 }
 

@@ -106,13 +106,22 @@ export function sampledBeside(
   state: number,
   { tokens, logProbs }: { tokens: readonly number[]; logProbs: Float32Array },
 ): Pick<EpisodeRecord["turns"][number], "sampled"> {
-  const held = writtenAfter(conversation, state);
+  const held = writtenAfter(conversation.segments, state);
   if (held?.logProbs !== undefined && held.end - held.start === tokens.length) return {};
   return { sampled: { tokens: [...tokens], logProbs: floatsToBase64(logProbs) } };
 }
 
-function writtenAfter(conversation: Conversation, state: number) {
-  return conversation.segments.find(({ source, start }) => source === "model" && start >= state);
+/**
+ * The segment of the turn after the first `state` ids that the model generated. Undefined if the
+ * history holds nothing of that turn, because it was cut off in reasoning that the template drops.
+ */
+export function writtenAfter<S extends { source: string; start: number }>(
+  segments: readonly S[],
+  state: number,
+): S | undefined {
+  // An observation comes before the next turn.
+  const first = segments.find(({ source, start }) => source !== "template" && start >= state);
+  return first?.source === "model" ? first : undefined;
 }
 
 /**
@@ -230,7 +239,7 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
         const logProbs = floatsFromBase64(sampled.logProbs);
         return { ...turn, state: conversation.prefix(state), tokens: sampled.tokens, logProbs };
       }
-      const written = writtenAfter(conversation, state);
+      const written = writtenAfter(conversation.segments, state);
       if (written?.logProbs === undefined) {
         throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not generate.`);
       }

@@ -100,6 +100,19 @@ test("the next state leaves the reasoning out; the turn has all its ids, also in
   for (const episode of [trajectory!, record]) expect(figuresOf(episode).tokens).toBe(3 * all.length);
 });
 
+test("the record of a turn that the history drops has that turn's ids, not the next one's", async () => {
+  const next = [...new ScriptedModel(() => "").encode(act("soap")), endOfTurn];
+  const unended = "r".repeat(next.length);
+  const model = new ScriptedModel(() => (model.calls.length === 1 ? `${unended}…` : act("soap")), likeQwq);
+  const [trajectory] = await play(model, errandEnvironment());
+  const sampled = trajectory!.turns.map(({ tokens }) => tokens);
+  expect(sampled.slice(0, 2)).toEqual([model.encode(unended), next]);
+  const record = toRecord(trajectory!);
+  const again = fromRecord(JSON.parse(JSON.stringify(record)), model);
+  expect(again.turns.map(({ tokens }) => tokens)).toEqual(sampled);
+  expect(figuresOf(record).tokens).toBe(figuresOf(trajectory!).tokens);
+});
+
 test("truncated reasoning is not an action, and is not in the history", async () => {
   const model = new ScriptedModel(() => "SECRET reasoning that does not end …", likeQwq);
   const environment = errandEnvironment();

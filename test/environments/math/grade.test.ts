@@ -110,16 +110,14 @@ describe("gradeMath", () => {
     );
   });
 
-  it.each([
-    "\\frac{1}{2 \\cup \\pm 1}",
-    "\\frac{[0,1)}{2:\\pm 1}",
-    "2+(1:\\pm 3)",
-    "x=\\frac{1:\\pm 2}{3}",
-  ])("judges a ± inside of a union or a ratio: %s", async (answer) => {
-    expect(await gradeMath("5", `\\boxed{${answer}}`)).toBe(false);
-    expect(await gradeMath(answer, "5")).toBe(false);
-    expect(await gradeMath(answer, `\\boxed{${answer}}`)).toBe(true);
-  });
+  it.each(["\\frac{1}{2 \\cup \\pm 1}", "\\frac{[0,1)}{2:\\pm 1}", "2+(1:\\pm 3)", "x=\\frac{1:\\pm 2}{3}"])(
+    "judges a ± inside of a union or a ratio: %s",
+    async (answer) => {
+      expect(await gradeMath("5", `\\boxed{${answer}}`)).toBe(false);
+      expect(await gradeMath(answer, "5")).toBe(false);
+      expect(await gradeMath(answer, `\\boxed{${answer}}`)).toBe(true);
+    },
+  );
 
   it("survives hostile strings, in bounded time each", async () => {
     const pieces = fc.constantFrom(

@@ -5,7 +5,7 @@
 
 /** For every comparison on Errands. */
 export const oneWorld =
-  "All runs share one world (its hidden orders) and one base model; seeds differ in the random draws of training only. The intervals and p do not apply to other worlds or base models.";
+  "All runs share one world (its hidden orders) and one base model; seeds differ in the random draws of training only. NLAC's settings were tuned on this world. The intervals and p do not apply to other worlds or base models.";
 
 /** For comparisons of NLAC with other methods. */
 export const besideTheReward =
@@ -13,7 +13,7 @@ export const besideTheReward =
 
 /** For comparisons with HOPE. */
 export const knowsTheOrder =
-  "Code that knows the hidden order writes the proposals of HOPE and of leap. In the paper, GPT-4o reads the secret and writes them. No other method is told more than its own episodes.";
+  "Code that knows the hidden order writes the proposals of HOPE and of leap. In the paper, GPT-4o reads the secret and writes them. No other method is told the order; it sees its own episodes, and NLAC the labelled samples of synthetic errands.";
 
 /** For comparisons with PPO, ArCHer or SAC. */
 export const sharedHeads =
@@ -24,4 +24,4 @@ export const cost =
 
 /** For worlds with dead ends. */
 export const lostOver =
-  "The end of a lost errand names the item that lost it. NLAC's backup reads that; the line of code of hindsight does not, and code that does was not tried.";
+  "The end of a lost errand names the item that lost it. NLAC's backup reads that; the line of code of hindsight does not. Code that does ends above NLAC in the comparison causal-controls.";

@@ -21,7 +21,8 @@ export default defineComparison({
     "the effect of the bootstrapped future on errands with dead ends, against seven controls: ten worlds, on the CPU",
   notes: [
     "Every seed has its own world (hidden orders and dead ends); all runs share one base model.",
-    "All except hindsight-episode rehearse 8 labelled samples of synthetic errands per update.",
+    "Beyond the reward, NLAC's targets read the desk's replies, which name the right action after a refusal and, except in …-unnamed, the dead end at the end of a lost errand. So does the code of hindsight-episode. rft-rehearsal learns from the reward and the labelled samples alone.",
+    "All except the two of hindsight-episode rehearse 8 labelled samples of synthetic errands per update.",
     cost,
   ],
   environmentSteps: 2000,

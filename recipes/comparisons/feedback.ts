@@ -30,7 +30,7 @@ export default defineComparison({
   notes: [
     "The desk explains a refusal always (explained), half of the time (half) or never (silent). Errands take four things, those of silent-two two.",
     "Every seed has its own world (hidden orders); all runs share one base model, which does not know them.",
-    "NLAC rehearses 8 labelled samples of synthetic errands per update; the others learn from the reward alone.",
+    "Beyond the reward, NLAC's targets read the desk's replies, and every update rehearses 8 labelled samples of synthetic errands; the others learn from the reward alone.",
     cost,
   ],
   environmentSteps: 4000,

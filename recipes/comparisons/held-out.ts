@@ -12,7 +12,7 @@ export default defineComparison({
     "NLAC, RFT and imitation in hindsight with SmolLM2-135M, tested on held-out errands: three worlds",
   notes: [
     "Success is measured on 30 held-out kinds; every seed has its own world.",
-    "NLAC rehearses 4 labelled samples of synthetic errands per update. Every method starts with the same warm-up.",
+    "Beyond the reward, NLAC's targets read the desk's replies, and every update rehearses 4 labelled samples of synthetic errands; hindsight imitates the action that the replies name. Every method starts with the same warm-up.",
     cost,
   ],
   environmentSteps: 4000,

@@ -119,6 +119,15 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
     expect(seed).toBe(0);
   });
 
+  test.each(["errands", "dead-ends", "hope", "causal-controls", "feedback"])(
+    "%s says that NLAC reads the replies and rehearses labelled samples",
+    async (name) => {
+      const notes = (await loadComparison(name)).notes.join(" ");
+      expect(notes).toMatch(/Beyond the reward, NLAC('s targets)? reads? the desk's replies/);
+      expect(notes).toMatch(/rehearses? 8 labelled samples/);
+    },
+  );
+
   test("an unknown name is answered with the known ones", async () => {
     await expect(loadComparison("sorting")).rejects.toThrow(
       expect.objectContaining({

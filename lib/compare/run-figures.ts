@@ -56,7 +56,10 @@ export function noFigures(): RunFigures {
 }
 
 /**
- * The metrics of the run in `path`, up to the end of the iteration that reached `budget` steps.
+ * The metrics of the run in `path`, up to the end of the iteration that reached `budget` steps. An
+ * iteration of HOPE collects twice, and is cut between the two if the first part reaches `budget`.
+ * If the last evaluation was before `budget` steps, the next one is read too, so that success can
+ * be interpolated; it does not add to the costs.
  *
  * @param finished whether the run has finished: its last row is then complete
  * @throws NlacError ERR_RUN for damaged metrics, ERR_IO
@@ -65,25 +68,28 @@ export function readFigures(path: string, budget: number, finished = false): Run
   const figures = noFigures();
   const file = metricsPath(path);
   if (!existsSync(file)) return figures;
+  // Of all rows so far.
+  let [reached, generatedTokens, gradientTokens] = [0, 0, 0];
+  let beyond = false;
   for (const { step, values } of readMetrics(path)) {
     const value = (name: string) => values[name] ?? 0;
-    const steps = values.environment_steps ?? figures.environmentSteps;
-    if (figures.environmentSteps >= budget && steps > figures.environmentSteps) break;
-    figures.generatedTokens += value("tokens/generated");
+    const steps = values.environment_steps ?? reached;
+    beyond ||= reached >= budget && steps > reached;
+    if (beyond && (figures.evaluated.at(-1)?.steps ?? budget) >= budget) break;
+    generatedTokens += value("tokens/generated");
     // Runs of older versions have only the mean length; one turn is one environment step.
-    figures.generatedTokens +=
-      values["rollout/tokens"] ??
-      Math.round(value("rollout/action_tokens") * (steps - figures.environmentSteps));
-    figures.gradientTokens +=
+    generatedTokens +=
+      values["rollout/tokens"] ?? Math.round(value("rollout/action_tokens") * (steps - reached));
+    gradientTokens +=
       values["tokens/gradient"] ?? gradientMetrics.reduce((sum, name) => sum + value(name), 0);
-    const { generatedTokens, gradientTokens } = figures;
+    reached = steps;
     const evaluated = values["eval/success"];
     const collected = values["rollout/success"];
     const point = { steps, generatedTokens, gradientTokens };
     if (typeof evaluated === "number") figures.evaluated.push({ ...point, value: evaluated });
+    if (beyond) continue;
     if (typeof collected === "number") figures.collected.push({ ...point, value: collected });
-    figures.environmentSteps = steps;
-    figures.updates = step;
+    Object.assign(figures, { environmentSteps: steps, updates: step, generatedTokens, gradientTokens });
   }
   if (finished) requireComplete(file);
   return figures;

@@ -45,6 +45,31 @@ test("a run is read up to the end of the iteration that reached the budget", () 
     expect(readFigures(join(directory, "absent"), 200)).toMatchObject({ evaluated: [], environmentSteps: 0 });
   }));
 
+test("an iteration that collects twice is evaluated after the budget, and success interpolated", () =>
+  inDirectory((directory) => {
+    const path = join(directory, "run");
+    writeRun(path, [
+      { step: 0, values: { "eval/success": 0.5 } },
+      collected(0, 210, 0.5),
+      // The branches of HOPE: steps without episodes of the policy.
+      { step: 0, values: { environment_steps: 400, "tokens/generated": 700 } },
+      { step: 8, values: { "tokens/gradient": 30 } },
+      { step: 8, values: { "eval/success": 0.9 } },
+      collected(8, 610, 0.9),
+      { step: 16, values: { "eval/success": 1 } },
+    ]);
+    const figures = readFigures(path, 200, true);
+    expect(figures.evaluated.map(({ steps, value }) => [steps, value])).toEqual([
+      [0, 0.5],
+      [400, 0.9],
+    ]);
+    expect(valueAt(figures.evaluated, 200, true)).toBeCloseTo(0.7, 12);
+    // The costs are those of the first part.
+    expect(figures).toMatchObject({ environmentSteps: 210, updates: 0, generatedTokens: 5 * 210 });
+    expect(figures.gradientTokens).toBe(0);
+    expect(figures.collected).toHaveLength(1);
+  }));
+
 test("values between measurements, before the first and after the last", () => {
   const points = [
     { steps: 100, value: 0.2 },

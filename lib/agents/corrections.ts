@@ -11,6 +11,7 @@ import { z } from "zod";
 import { RecordWriter, readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { keyReused } from "../serve/repeated-rewards.ts";
+import { badRequest } from "../serve/request-error.ts";
 import { mean } from "../statistics/mean.ts";
 
 export const correctionsConfig = z.strictObject({
@@ -25,6 +26,14 @@ export const correctionsConfig = z.strictObject({
 });
 
 export type CorrectionsConfig = z.infer<typeof correctionsConfig>;
+
+/** Limits on what a run stores. */
+export interface CorrectionLimits {
+  /** Maximum number of corrections. */
+  count: number;
+  /** Maximum length of all of them, with their prompts, in tokens: they are in memory. */
+  tokens: number;
+}
 
 /** A correction as it is stored. */
 export interface Correction {
@@ -44,16 +53,24 @@ export interface Correction {
 
 export class Corrections {
   readonly #config: CorrectionsConfig & { learningRate: number };
+  readonly #limits: CorrectionLimits;
   readonly #writer: RecordWriter;
   #all: Correction[];
+  /** Length of all of them, with their prompts. */
+  #tokens: number;
   /** How often each was imitated, by id. */
   #counts = new Map<string, number>();
 
-  /** Opens or creates a file. Throws NlacError ERR_RUN for a damaged one or one in use; ERR_IO. */
-  constructor(path: string, config: CorrectionsConfig & { learningRate: number }) {
+  /**
+   * Opens or creates a file. What it has is kept, also beyond the limits. Throws NlacError ERR_RUN
+   * for a damaged one or one in use; ERR_IO.
+   */
+  constructor(path: string, config: CorrectionsConfig & { learningRate: number }, limits: CorrectionLimits) {
     this.#config = config;
+    this.#limits = limits;
     this.#writer = RecordWriter.resume(path, { isPrivate: true });
     this.#all = existsSync(path) ? [...readRecords<Correction>(path)] : [];
+    this.#tokens = totalLength(this.#all);
   }
 
   get size(): number {
@@ -73,7 +90,7 @@ export class Corrections {
   /**
    * Stores a correction and returns it; it is on disk then. A repeated one, with the same key, is
    * not stored again. Throws ERR_IO; a RequestError of status 400 if its key was used for another
-   * one.
+   * one, or if it exceeds the limits.
    */
   add(given: Omit<Correction, "id">): Correction {
     const { episode, key } = given;
@@ -82,8 +99,11 @@ export class Corrections {
     this.#writer.requireUnchanged();
     if (earlier !== undefined) return earlier;
     const correction = { id: randomUUID(), ...given };
+    const tokens = this.#tokens + lengthOf(correction);
+    this.#requireRoom(tokens);
     this.#writer.appendDurably(correction);
     this.#all.push(correction);
+    this.#tokens = tokens;
     return correction;
   }
 
@@ -93,6 +113,7 @@ export class Corrections {
     if (kept().length === this.#all.length) return;
     await this.#writer.replace(kept);
     this.#all = kept();
+    this.#tokens = totalLength(this.#all);
   }
 
   /** How many were not imitated often enough yet. */
@@ -140,6 +161,18 @@ export class Corrections {
     this.#writer.close();
   }
 
+  /** Throws unless one more may be stored, with which there are so many tokens. */
+  #requireRoom(tokens: number): void {
+    const { count, tokens: mostTokens } = this.#limits;
+    if (this.#all.length < count && tokens <= mostTokens) return;
+    throw badRequest(
+      `A run stores ${count} corrections of ${mostTokens} tokens in total, with their prompts, at most. ` +
+        "Delete episodes that have corrections, or let the server delete old ones.",
+      null,
+      "too_many_corrections",
+    );
+  }
+
   #isDue({ id }: Correction): boolean {
     return this.#countOf(id) < this.#config.epochs;
   }
@@ -147,4 +180,12 @@ export class Corrections {
   #countOf(id: string): number {
     return this.#counts.get(id) ?? 0;
   }
+}
+
+function lengthOf({ prompt, response }: Pick<Correction, "prompt" | "response">): number {
+  return prompt.length + response.length;
+}
+
+function totalLength(corrections: readonly Correction[]): number {
+  return corrections.reduce((sum, correction) => sum + lengthOf(correction), 0);
 }

@@ -85,6 +85,8 @@ export interface ServeAndTrainOptions
   guard?: z.input<typeof guardConfig>;
   /** How corrections are imitated. With SFT, the recipe says so. */
   corrections?: z.input<typeof correctionsConfig>;
+  /** Maximum number of corrections that the run stores. Default 10,000. */
+  maxCorrections?: number;
   /** Tasks for GET /v1/tasks/next. Default: the training tasks of the recipe's environment. */
   tasks?: readonly unknown[];
   /**
@@ -113,6 +115,8 @@ export interface TrainingServer extends Server {
   readonly updates: number;
 }
 
+/** Maximum length of a run's corrections, with their prompts, in tokens. */
+const maxCorrectionTokens = 16_000_000;
 /** Checkpoints that a served run keeps at least, to go back to. */
 const keptCheckpoints = 5;
 
@@ -137,7 +141,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   const heldOut = new HeldOut(checkConfig(heldOutConfig, options.heldOut));
   const maxFirstTokenMs = options.maxFirstTokenMs ?? 500;
   const { maxTrainingWaitMs = 60_000, maxIdleMs = 24 * 3_600_000, keepMs, maxPinned = 1 } = options;
-  requireAboveZero({ maxFirstTokenMs, maxTrainingWaitMs, maxIdleMs, keepMs, maxPinned });
+  const { maxCorrections = 10_000 } = options;
+  requireAboveZero({ maxFirstTokenMs, maxTrainingWaitMs, maxIdleMs, keepMs, maxPinned, maxCorrections });
 
   const closers: (() => unknown)[] = [];
   try {
@@ -186,11 +191,15 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const { config } = recipe;
     const policyRate = "policyLearningRate" in config ? config.policyLearningRate : config.learningRate;
     const { learningRate = policyRate } = correctionOptions;
-    const corrections = new Corrections(join(path, "corrections.jsonl"), {
-      ...correctionOptions,
-      ...(recipe.algorithm === "sft" && { epochs: recipe.config.epochs }),
-      learningRate,
-    });
+    const corrections = new Corrections(
+      join(path, "corrections.jsonl"),
+      {
+        ...correctionOptions,
+        ...(recipe.algorithm === "sft" && { epochs: recipe.config.epochs }),
+        learningRate,
+      },
+      { count: maxCorrections, tokens: maxCorrectionTokens },
+    );
     closers.push(() => corrections.close());
     const file = join(path, "episodes.jsonl");
     const recordedEpisodes = new RecordedEpisodes(file, model);

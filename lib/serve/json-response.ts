@@ -1,8 +1,8 @@
 /** Large JSON answers, written in slices so that they do not stall the event loop. */
 
-import { setImmediate as nextIteration } from "node:timers/promises";
 import type { Context } from "hono";
 import { stream } from "hono/streaming";
+import { nextSlice } from "../base/slices.ts";
 
 /** Milliseconds of writing after which the event loop gets a turn. */
 const sliceMs = 5;
@@ -48,7 +48,7 @@ export async function* inPieces(value: object): AsyncGenerator<string> {
       text = "";
     }
     if (performance.now() - begun < sliceMs) continue;
-    await nextIteration();
+    await nextSlice();
     begun = performance.now();
   }
   if (text !== "") yield text;

@@ -74,7 +74,7 @@ export function completionChoice(
       generation && request.logprobs != null
         ? {
             tokens: lazy(generation.tokens, (id) => nameOf(model, id)),
-            token_logprobs: Array.from(generation.logProbs),
+            token_logprobs: lazy(generation.tokens, (_, i) => generation.logProbs[i]!),
             top_logprobs: request.logprobs > 0 ? likeliest(model, generation) : null,
             text_offset: [],
           }

@@ -12,6 +12,7 @@ import { GrammarQueue } from "./grammar-queue.ts";
 import { type ChatRequest, type CompletionRequest, samplingOf } from "./protocol.ts";
 import { badRequest, RequestError } from "./request-error.ts";
 import type { OnToken } from "./text-stream.ts";
+import { sizeOf, UnsentAnswers } from "./unsent-answers.ts";
 
 /** Names the weights that wrote an answer, if they can change. */
 export const versionHeader = "x-nlac-version";
@@ -38,6 +39,7 @@ export class RequestQueue {
   readonly learner: ServedModel;
   readonly #options: QueueOptions;
   readonly #grammars = new GrammarQueue();
+  readonly #unsent = new UnsentAnswers();
   /**
    * Running generations, each with the controller that cancels it. One controller for the server,
    * joined to each request's signal by AbortSignal.any, would hold a trace of every request for as
@@ -173,13 +175,18 @@ export class RequestQueue {
               },
             }),
           );
-    const generation = running.finally(() => {
-      client.removeEventListener("abort", leave);
-      admission.leave();
-      this.#answering.delete(generation);
-      this.#requests--;
-      this.#texts -= requests.length;
-    });
+    const generation = running
+      .then((generations) => {
+        this.#unsent.hold((c.env as HttpBindings).outgoing, sizeOf(requests, generations));
+        return generations;
+      })
+      .finally(() => {
+        client.removeEventListener("abort", leave);
+        admission.leave();
+        this.#answering.delete(generation);
+        this.#requests--;
+        this.#texts -= requests.length;
+      });
     this.#answering.set(generation, stop);
     return generation;
   }

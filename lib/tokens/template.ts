@@ -49,6 +49,8 @@ export interface WrittenCalls {
 export class ChatTemplate {
   readonly source: string;
   readonly #renderer: TemplateRenderer;
+  /** Whether continuations may contain the time of day. They are not remembered then. */
+  readonly #mayPrintTime: boolean;
   readonly #continuations = new WeakMap<Tokenizer, RememberedIds>();
   readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
@@ -56,6 +58,7 @@ export class ChatTemplate {
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
   constructor(source: string, options: ChatTemplateOptions = {}) {
     this.source = source;
+    this.#mayPrintTime = source.includes("strftime_now") && /%[HMS]/.test(source);
     this.#renderer = new TemplateRenderer(source, options.variables ?? {});
   }
 
@@ -146,11 +149,11 @@ export class ChatTemplate {
       this.#continuations.set(tokenizer, remembered);
     }
     const turns = checkMessages(messages);
+    const make = () => continuationIds(this.#renderer, tokenizer, context, turns, options);
+    if (this.#mayPrintTime) return make();
     // A template may print the date.
     const today = new Date().toDateString();
-    return remembered.ids([today, context, turns, options], () =>
-      continuationIds(this.#renderer, tokenizer, context, turns, options),
-    );
+    return remembered.ids([today, context, turns, options], make);
   }
 
   /**

@@ -79,3 +79,23 @@ it("renders a continuation again on another day", () => {
     vi.useRealTimers();
   }
 });
+
+it("renders a continuation each time if the template prints the time of day", () => {
+  vi.useFakeTimers({ toFake: ["Date"] });
+  try {
+    const tokenizer = tokenizerNamed("smollm2");
+    const template = new ChatTemplate(
+      "{% for m in messages %}<{{ m.content }}{{ strftime_now('%H:%M') }}>{% endfor %}",
+    );
+    const ids = () =>
+      template.encodeContinuation(tokenizer, { after: "user", system: false }, [
+        { role: "user", content: "a" },
+      ]);
+    for (const minute of ["03", "04"]) {
+      vi.setSystemTime(new Date(2026, 1, 3, 12, Number(minute)));
+      expect(tokenizer.decode(ids())).toBe(`<a12:${minute}>`);
+    }
+  } finally {
+    vi.useRealTimers();
+  }
+});

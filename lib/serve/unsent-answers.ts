@@ -29,9 +29,10 @@ export class UnsentAnswers {
    */
   hold(connection: Connection, bytes: number): void {
     if (connection.destroyed) return;
-    this.#held.set(connection, bytes);
+    const held = this.#held.get(connection);
+    if (held === undefined) connection.once("close", () => this.#release(connection));
+    this.#held.set(connection, (held ?? 0) + bytes);
     this.#bytes += bytes;
-    connection.once("close", () => this.#release(connection));
     for (const oldest of this.#held.keys()) {
       if (this.#bytes <= this.#maxBytes || oldest === connection) break;
       this.#release(oldest);

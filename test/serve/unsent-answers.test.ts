@@ -29,6 +29,17 @@ it("too many answers disconnect the clients that have been reading for longest",
   expect(destroyed()).toEqual([false, true, true, true]);
 });
 
+it("several answers to one client count together until it has them", () => {
+  const answers = new UnsentAnswers(100);
+  const [first, second] = [new Connection(), new Connection()];
+  answers.hold(first, 40);
+  answers.hold(first, 40);
+  first.emit("close");
+  answers.hold(second, 40);
+  answers.hold(new Connection(), 50);
+  expect(second.destroyed).toBe(false);
+});
+
 it("clients that read nothing cannot fill the server's memory", async () => {
   const length = 500_000;
   const tokens: number[] = Array(length).fill(65);

@@ -272,6 +272,9 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
     return `${amount(generated)} tokens generated, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
   };
   const { flops, bandwidth } = gpuReached;
+  const cores = fits
+    .flatMap(({ device }) => device.cores ?? [])
+    .map((of) => ` CPU times assume the cores of ${of}.`);
   const [episodes, updates] = [work.iterations * work.episodes, work.iterations * work.updates];
   return [
     labelled("an update", `${spent("update")}; ${counted(work.steps, "optimizer step")}`),
@@ -285,7 +288,7 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
     ),
     labelled(
       "",
-      `Times are for one device with no other load. CPU times assume the cores of an AMD EPYC with AVX-512 and bfloat16. GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; no step of a large model has been timed on one.`,
+      `Times are for one device with no other load.${cores.join("")} GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; no step of a large model has been timed on one.`,
     ),
   ].join("\n");
 }

@@ -62,10 +62,13 @@ export class TerminalProgress implements Progress {
   readonly #figures = new Map<string, number>();
   #name = "";
   #iteration = "";
+  #iterations: number | undefined;
   #total = 0;
   #done = 0;
   #fraction = 0;
-  #fractionAtStart: number | undefined;
+  #start: { fraction: number; time: number } | undefined;
+  /** Seconds from `#start` to the phase with the first progress: evaluation and episodes. */
+  #before: number | undefined;
   #phaseStarted = 0;
   #phaseTokens = 0;
   #drawn = Number.NEGATIVE_INFINITY;
@@ -108,12 +111,14 @@ export class TerminalProgress implements Progress {
   }
 
   iteration(number: number, total?: number): void {
+    this.#iterations = total;
     this.#iteration = `iteration ${number}${total === undefined ? "" : `/${total}`}`;
   }
 
   overall(fraction: number): void {
     // A resumed run starts in the middle: only the progress since then counts for its speed.
-    this.#fractionAtStart ??= fraction;
+    this.#start ??= { fraction, time: this.#now() };
+    if (fraction > this.#start.fraction) this.#before ??= Math.max(0, this.#phaseStarted - this.#start.time);
     this.#fraction = fraction;
   }
 
@@ -166,12 +171,18 @@ export class TerminalProgress implements Progress {
 
   /** The elapsed time and, once the speed is known, the remaining time. */
   #times(now: number): string {
-    const elapsed = now - this.#started;
-    const progressed = this.#fraction - (this.#fractionAtStart ?? 0);
-    if (progressed <= 0 || this.#ended) return formatSeconds(elapsed);
+    const elapsed = formatSeconds(now - this.#started);
+    const { fraction, time } = this.#start ?? { fraction: 0, time: this.#started };
+    const [progressed, remaining] = [this.#fraction - fraction, 1 - this.#fraction];
+    if (progressed <= 0 || this.#ended) return elapsed;
     // All updates are done: the last evaluation, or the last checkpoint, is in progress.
-    if (this.#fraction >= 1) return `${formatSeconds(elapsed)}, finishing`;
-    const left = (elapsed / progressed) * (1 - this.#fraction);
-    return `${formatSeconds(elapsed)}, ${formatSeconds(left)} left`;
+    if (remaining <= 0) return `${elapsed}, finishing`;
+    // In its first iteration, what came before the updates is repeated once per iteration, not
+    // with every update. Afterwards the mean speed includes it.
+    const isFirst = this.#iterations !== undefined && progressed * this.#iterations < 1;
+    const before = isFirst ? this.#before! : 0;
+    const repeated = isFirst ? before * Math.floor(remaining * this.#iterations!) : 0;
+    const left = ((now - time - before) / progressed) * remaining + repeated;
+    return `${elapsed}, ${formatSeconds(left)} left`;
   }
 }

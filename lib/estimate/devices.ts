@@ -16,6 +16,8 @@ export interface Device {
   bandwidth: number;
   /** Assumed utilisation: of `flops` in training and prefill, of `bandwidth` in decoding. */
   reached: { flops: number; bandwidth: number };
+  /** Of a CPU: the cores whose measured performance is assumed. */
+  cores?: string;
 }
 
 const tera = 1e12;
@@ -61,15 +63,25 @@ export const gpus: readonly Device[] = [
 ];
 
 /** What one CPU core reaches. */
-type Core = Device["flops"] & Pick<Device, "bandwidth">;
+type Core = Device["flops"] & Pick<Device, "bandwidth"> & { name: string };
 
 /**
  * Measured on two cores each (docs/experiments.md). With products of bfloat16 (AVX-512 BF16, AMX):
  * 950 tokens/s of training and 118 of generation by SmolLM2-135M; another processor reached a third
  * in training. Others: 165 and 65 with AVX2.
  */
-const bfloat16Core: Core = { bfloat16: 0.35 * tera, float32: 0.17 * tera, bandwidth: 16e9 };
-const otherCore: Core = { bfloat16: 0.06 * tera, float32: 0.06 * tera, bandwidth: 9e9 };
+const bfloat16Core: Core = {
+  name: "an AMD EPYC with AVX-512 and bfloat16",
+  bfloat16: 0.35 * tera,
+  float32: 0.17 * tera,
+  bandwidth: 16e9,
+};
+const otherCore: Core = {
+  name: "an AMD EPYC with AVX2",
+  bfloat16: 0.06 * tera,
+  float32: 0.06 * tera,
+  bandwidth: 9e9,
+};
 
 export function cpu(name: string, cores: number, memory: number, core = bfloat16Core): Device {
   return {
@@ -79,6 +91,7 @@ export function cpu(name: string, cores: number, memory: number, core = bfloat16
     flops: { bfloat16: cores * core.bfloat16, float32: cores * core.float32 },
     bandwidth: cores * core.bandwidth,
     reached: { flops: 1, bandwidth: 1 },
+    cores: core.name,
   };
 }
 

@@ -120,6 +120,28 @@ test("a resumed run's remaining time is computed from the progress since resumin
   expect(written.at(-1)).toContain("1m01s left");
 });
 
+test("in the first iteration, evaluation and episodes count once per iteration", () => {
+  const { written, stream } = recorder(true);
+  let now = 0;
+  const progress = new TerminalProgress(stream, () => now);
+  now = 5; // the model was loaded
+  progress.overall(0);
+  progress.iteration(1, 8);
+  progress.phase("play", 16);
+  const update = (done: number) => {
+    progress.overall(done / 24 / 8);
+    progress.advance(done);
+    return written.at(-1);
+  };
+  now = 15;
+  progress.phase("update", 24);
+  // An iteration has 10 s of episodes and 24 updates of a second.
+  now = 17;
+  expect(update(2)).toContain("17s, 4m20s left");
+  now = 39;
+  expect(update(24)).toContain("39s, 3m58s left");
+});
+
 test("figures and times are formatted", () => {
   expect([0, 12, 0.123456, 1234.5, 1e-7, Number.NaN].map(formatFigure)).toEqual([
     "0",

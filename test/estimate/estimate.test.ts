@@ -339,6 +339,10 @@ describe("measurements on two cores of an AMD EPYC (docs/paper-recipes.md)", () 
     const [best, avx2] = [thisMachine(bfloat16, undefined), thisMachine(new Set(["avx2"]), undefined)];
     within(perCore(best) / perCore(avx2), 950 / 165, 1.1);
     within(best.bandwidth / avx2.bandwidth, 118 / 65, 1.1);
+    expect([best.cores, avx2.cores]).toEqual([
+      "an AMD EPYC with AVX-512 and bfloat16",
+      "an AMD EPYC with AVX2",
+    ]);
     expect(thisMachine(bfloat16, "avx2")).toEqual(avx2);
     expect(thisMachine(bfloat16, "amx_bf16")).toEqual(best);
   });

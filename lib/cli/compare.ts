@@ -114,8 +114,12 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
   const runs = await train(comparison, directory, flags);
   const report = makeReport(comparison, runs);
   show(report, directory, flags);
-  if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
-    say(`Continue: npx nlac compare ${asTyped(directory)} --resume`);
+  const unfinished = runs.filter(({ state }) => state === "stopped" || state === "waiting");
+  if (unfinished.length > 0) {
+    // If all selected runs are finished, the command continues with the others.
+    const selection = unfinished.some((run) => isSelected(run, flags)) ? selectionOf(flags) : "";
+    say(`Continue: npx nlac compare ${asTyped(directory)} --resume${selection}`);
+  }
   const failed = runs.filter(({ state }) => state === "failed");
   if (failed.length === 0) {
     const unreadable = report.runs.find(({ state, fault }) => state === "finished" && fault !== null);
@@ -177,6 +181,17 @@ function recorded(directory: string): Comparison {
   return parseComparison(readJson(path, z.object({ comparison: z.unknown() }), "ERR_RUN").comparison, path);
 }
 
+type Selection = Pick<CompareFlags, "only" | "seeds">;
+
+function isSelected({ method, seed }: ComparedRun, { only, seeds }: Selection): boolean {
+  return (only?.includes(method) ?? true) && (seeds?.includes(seed) ?? true);
+}
+
+/** The options that select the same runs. */
+function selectionOf({ only, seeds }: Selection): string {
+  return `${only ? ` --only ${asTyped(only.join(","))}` : ""}${seeds ? ` --seeds ${seeds.join(",")}` : ""}`;
+}
+
 /** Trains the selected runs that are not finished. Returns all runs of the comparison. */
 async function train(comparison: Comparison, directory: string, flags: CompareFlags): Promise<ComparedRun[]> {
   const { only, seeds } = flags;
@@ -193,9 +208,7 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
     const runs = findRuns(planned, directory);
     for (const run of runs) requireSameRecipe(run);
     writeReport(makeReport(comparison, runs), directory, axisOf[flags.axis]);
-    const chosen = runs.filter(
-      ({ method, seed }) => (only?.includes(method) ?? true) && (seeds?.includes(seed) ?? true),
-    );
+    const chosen = runs.filter((run) => isSelected(run, flags));
     const display = new RunsDisplay(chosen, (method) => stepsOf(comparison, method));
     const schedule = new Schedule({
       jobs: flags.jobs,

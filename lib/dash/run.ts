@@ -208,7 +208,7 @@ export class DashRun {
       id: this.id,
       recipe: textOf(recipe.name) || this.id,
       algorithm: textOf(recipe.algorithm),
-      model: typeof recipe.model === "string" ? recipe.model : "new model",
+      model: typeof recipe.model === "object" ? "new model" : textOf(recipe.model),
       environment: textOf((recipe.environment as { name?: unknown } | undefined)?.name),
       seed: typeof config.seed === "number" ? config.seed : null,
       state,

@@ -77,13 +77,13 @@ test("two tiny runs, one of which fails: the report, and the continuation", asyn
 test("SIGTERM stops the runs at a safe point, and the output says how to continue", async () => {
   const out = join(root, "stopped");
   const tiny = tinyComparison("long", { environmentSteps: 100_000, set: longer });
-  const running = nlac("compare", tiny, "--out", out, "--only", "nlac");
+  const running = nlac("compare", tiny, "--out", out, "--only", "nlac", "--seeds", "0");
   while (!existsSync(join(out, "nlac", "0", "latest"))) await setTimeout(20);
   process.emit("SIGTERM", "SIGTERM");
   const ran = await running;
   expect(ran.errors).toContain("SIGTERM: stopping the runs at their next safe point");
   expect(ran.errors).toMatch(/^nlac, seed 0 +stopped/m);
-  expect(ran.errors).toContain(`Continue: npx nlac compare ${out} --resume\n`);
+  expect(ran.errors).toContain(`Continue: npx nlac compare ${out} --resume --only nlac --seeds 0\n`);
   expect(ran.output).toContain(
     "Not finished, and therefore not counted: 1 stopped (nlac, seed 0), 1 waiting (broken, seed 0).",
   );

@@ -117,6 +117,15 @@ test("a directory that cannot be read is named, and the others are searched", as
   expect(runs.all.map(({ id }) => id)).toEqual(["b"]);
 });
 
+test("a run without a recipe shows no model, and one with a model of its own shows a new one", async () => {
+  const root = directory();
+  writeRun(join(root, "a"), { ...wholeRun(), recipe: {} });
+  writeRun(join(root, "b"), { ...wholeRun(), recipe: { model: { layers: 2 } } });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  expect(runs.all.map((run) => run.summary().model)).toEqual(["", "new model"]);
+});
+
 test("a served run shows the episodes of its clients, and neither a last iteration nor a time left", async () => {
   const root = directory();
   const path = join(root, "served");

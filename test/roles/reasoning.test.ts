@@ -103,7 +103,10 @@ test("the next state leaves the reasoning out; the turn has all its ids, also in
 test("the record of a turn that the history drops has that turn's ids, not the next one's", async () => {
   const next = [...new ScriptedModel(() => "").encode(act("soap")), endOfTurn];
   const unended = "r".repeat(next.length);
-  const model: ScriptedModel = new ScriptedModel(() => (model.calls.length === 1 ? `${unended}…` : act("soap")), likeQwq);
+  const model: ScriptedModel = new ScriptedModel(
+    () => (model.calls.length === 1 ? `${unended}…` : act("soap")),
+    likeQwq,
+  );
   const [trajectory] = await play(model, errandEnvironment());
   const sampled = trajectory!.turns.map(({ tokens }) => tokens);
   expect(sampled.slice(0, 2)).toEqual([model.encode(unended), next]);

@@ -87,7 +87,7 @@ export class RequestQueue {
     throw new RequestError(
       404,
       "invalid_request_error",
-      `There is no model ${JSON.stringify(name)} here, but ${JSON.stringify(this.#options.name)}.`,
+      `This server has no model ${JSON.stringify(name)}; it serves ${JSON.stringify(this.#options.name)}.`,
       "model_not_found",
       "model",
     );

@@ -1,7 +1,7 @@
 /** Long loops that run in slices, so that they do not stall the event loop. */
 
 /** Milliseconds of a loop after which the event loop gets a turn. */
-const sliceMs = 5;
+export const sliceMs = 5;
 
 /** Loops that wait for their next slice, in order. */
 const waiting: (() => void)[] = [];

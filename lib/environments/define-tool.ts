@@ -62,8 +62,8 @@ export interface ToolDefinition<Parameters, State, Task> {
 /**
  * Defines a function that the agent may call.
  *
- * @throws NlacError ERR_VALUE for an unusable name or timeout, or parameters that are not a schema of an
- *   object
+ * @throws NlacError ERR_VALUE for an unusable name or timeout, or parameters that are not a schema of
+ *   an object
  */
 export function tool<Parameters extends z.ZodType | Record<string, unknown>, State = unknown, Task = unknown>(
   definition: ToolDefinition<Parameters, State, Task>,

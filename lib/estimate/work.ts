@@ -50,7 +50,13 @@ const assumed: Readonly<Record<string, Partial<TextLengths>>> = {
 
 /** Errands with the model made for it, whose tokens are whole sentences. */
 const errandsOwn: TextLengths = {
-  ...{ opening: 24, action: 8, observation: 8, critique: 12, request: 8, thought: 0, turns: 6 },
+  opening: 24,
+  action: 8,
+  observation: 8,
+  critique: 12,
+  request: 8,
+  thought: 0,
+  turns: 6,
 };
 
 function expectedLengths(environment: string, vocabulary: number): TextLengths {

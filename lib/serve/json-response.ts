@@ -2,10 +2,8 @@
 
 import type { Context } from "hono";
 import { stream } from "hono/streaming";
-import { nextSlice } from "../base/slices.ts";
+import { nextSlice, sliceMs } from "../base/slices.ts";
 
-/** Milliseconds of writing after which the event loop gets a turn. */
-const sliceMs = 5;
 /** Characters that are sent in one piece. */
 export const pieceLength = 2 ** 16;
 
@@ -40,6 +38,7 @@ export async function sendJson(c: Context, value: object): Promise<Response> {
 /** The JSON text of `value` in pieces, with turns of the event loop between them. Lists may be lazy. */
 export async function* inPieces(value: object): AsyncGenerator<string> {
   let text = "";
+  // As `slices`, but without an await for each part, which takes two thirds as long as the writing.
   let begun = performance.now();
   for (const part of parts(value)) {
     text += part;

@@ -198,11 +198,7 @@ export class DashRun {
     // Iterations are no limit that a run reaches if environment steps end it.
     const isCounted = typeof config.iterations === "number" && !isEndless && !config.environmentSteps;
     const fraction = state === "finished" ? 1 : (status?.fraction ?? null);
-    const progressed = status === undefined ? 0 : status.fraction - status.fractionAtStart;
-    const left =
-      state === "running" && progressed > 0 && !isEndless
-        ? ((status!.heartbeat - status!.started) / progressed) * (1 - status!.fraction)
-        : null;
+    const left = state === "running" && !isEndless ? (status?.left ?? null) : null;
     const error = status?.error && `${status.error.code}: ${status.error.message}`;
     return {
       id: this.id,

@@ -3,6 +3,7 @@
  */
 
 import { fitParts, type LinePart, LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
+import { RemainingTime } from "./remaining-time.ts";
 
 /** Shows the progress of a long operation. */
 export interface Progress {
@@ -60,15 +61,11 @@ export class TerminalProgress implements Progress {
   readonly #now: () => number;
   readonly #started: number;
   readonly #figures = new Map<string, number>();
+  readonly #remaining = new RemainingTime();
   #name = "";
   #iteration = "";
-  #iterations: number | undefined;
   #total = 0;
   #done = 0;
-  #fraction = 0;
-  #start: { fraction: number; time: number } | undefined;
-  /** Seconds from `#start` to the phase with the first progress: evaluation and episodes. */
-  #before: number | undefined;
   #phaseStarted = 0;
   #phaseTokens = 0;
   #drawn = Number.NEGATIVE_INFINITY;
@@ -92,6 +89,7 @@ export class TerminalProgress implements Progress {
     this.#total = total;
     this.#done = 0;
     this.#phaseStarted = this.#now();
+    this.#remaining.phase(this.#phaseStarted);
     this.#phaseTokens = 0;
     this.#draw(true);
   }
@@ -111,15 +109,12 @@ export class TerminalProgress implements Progress {
   }
 
   iteration(number: number, total?: number): void {
-    this.#iterations = total;
+    this.#remaining.iterations = total;
     this.#iteration = `iteration ${number}${total === undefined ? "" : `/${total}`}`;
   }
 
   overall(fraction: number): void {
-    // A resumed run starts in the middle: only the progress since then counts for its speed.
-    this.#start ??= { fraction, time: this.#now() };
-    if (fraction > this.#start.fraction) this.#before ??= Math.max(0, this.#phaseStarted - this.#start.time);
-    this.#fraction = fraction;
+    this.#remaining.overall(fraction, this.#now());
   }
 
   /** Prints `text` above the progress line. */
@@ -172,17 +167,9 @@ export class TerminalProgress implements Progress {
   /** The elapsed time and, once the speed is known, the remaining time. */
   #times(now: number): string {
     const elapsed = formatSeconds(now - this.#started);
-    const { fraction, time } = this.#start ?? { fraction: 0, time: this.#started };
-    const [progressed, remaining] = [this.#fraction - fraction, 1 - this.#fraction];
-    if (progressed <= 0 || this.#ended) return elapsed;
+    const left = this.#remaining.left(now);
+    if (left === undefined || this.#ended) return elapsed;
     // All updates are done: the last evaluation, or the last checkpoint, is in progress.
-    if (remaining <= 0) return `${elapsed}, finishing`;
-    // In its first iteration, what came before the updates is repeated once per iteration, not
-    // with every update. Afterwards the mean speed includes it.
-    const isFirst = this.#iterations !== undefined && progressed * this.#iterations < 1;
-    const before = isFirst ? this.#before! : 0;
-    const repeated = isFirst ? before * Math.floor(remaining * this.#iterations!) : 0;
-    const left = ((now - time - before) / progressed) * remaining + repeated;
-    return `${elapsed}, ${formatSeconds(left)} left`;
+    return left > 0 ? `${elapsed}, ${formatSeconds(left)} left` : `${elapsed}, finishing`;
   }
 }

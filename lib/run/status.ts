@@ -7,6 +7,7 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { Progress } from "../display/progress.ts";
+import { RemainingTime } from "../display/remaining-time.ts";
 import { readJson } from "../files/disk.ts";
 
 export const runStatus = z.strictObject({
@@ -21,9 +22,10 @@ export const runStatus = z.strictObject({
   phase: z.string(),
   done: z.number(),
   total: z.number(),
-  /** Share of the training that is done, 0 to 1: now, and when this process began. */
+  /** Share of the training that is done, 0 to 1. */
   fraction: z.number(),
-  fractionAtStart: z.number(),
+  /** Estimated seconds that it still takes after the last write; absent before the first progress. */
+  left: z.number().optional(),
   /** Why it failed. */
   error: z.strictObject({ code: z.string(), message: z.string() }).optional(),
 });
@@ -49,7 +51,7 @@ export class StatusWriter implements Progress {
   /** `performance.now()` when this process began, and at the last write. */
   readonly #begun = performance.now();
   #written = 0;
-  #hasFraction = false;
+  readonly #remaining = new RemainingTime();
 
   constructor(run: string, shown: Progress) {
     this.#path = join(run, "status.json");
@@ -57,7 +59,7 @@ export class StatusWriter implements Progress {
     const now = Date.now() / 1000;
     this.#status = {
       ...{ state: "running", started: now, heartbeat: now, phase: "", done: 0, total: 0 },
-      ...{ fraction: 0, fractionAtStart: 0 },
+      fraction: 0,
     };
     this.#write();
     this.#clock = setInterval(() => this.#write(), heartbeatMs).unref();
@@ -65,6 +67,7 @@ export class StatusWriter implements Progress {
 
   phase(name: string, total: number): void {
     Object.assign(this.#status, { phase: name, total, done: 0 });
+    this.#remaining.phase(performance.now() / 1000);
     this.#shown.phase(name, total);
     this.#soon();
   }
@@ -84,12 +87,12 @@ export class StatusWriter implements Progress {
   }
 
   iteration(number: number, total?: number): void {
+    this.#remaining.iterations = total;
     this.#shown.iteration?.(number, total);
   }
 
   overall(fraction: number): void {
-    if (!this.#hasFraction) this.#status.fractionAtStart = fraction;
-    this.#hasFraction = true;
+    this.#remaining.overall(fraction, performance.now() / 1000);
     this.#status.fraction = fraction;
     this.#shown.overall(fraction);
   }
@@ -115,6 +118,7 @@ export class StatusWriter implements Progress {
     this.#written = performance.now();
     this.#status.heartbeat = Date.now() / 1000;
     this.#status.started = this.#status.heartbeat - (this.#written - this.#begun) / 1000;
+    this.#status.left = this.#remaining.left(this.#written / 1000);
     const partial = `${this.#path}.partial`;
     try {
       writeFileSync(partial, `${JSON.stringify(this.#status)}\n`);

@@ -24,7 +24,7 @@ test("it shows the current work, its progress, and whether the process runs", ()
   status.overall(0.5);
   vi.advanceTimersByTime(heartbeatMs);
   expect(readStatus(path)).toMatchObject({ heartbeat: 1005, phase: "update", total: 8 });
-  expect(readStatus(path)).toMatchObject({ fraction: 0.5, fractionAtStart: 0.25 });
+  expect(readStatus(path)).toMatchObject({ fraction: 0.5, left: 10 });
   expect(phases).toEqual(["update 8"]);
   status.end("failed", { code: "ERR_NOT_FINITE", message: "ten skipped steps" });
   expect(readStatus(path)).toMatchObject({ state: "failed", error: { code: "ERR_NOT_FINITE" } });
@@ -33,6 +33,22 @@ test("it shows the current work, its progress, and whether the process runs", ()
   vi.advanceTimersByTime(60_000);
   expect(readStatus(path)).toMatchObject({ state: "failed", heartbeat: 1005 });
   expect(readdirSync(path)).toEqual(["status.json"]);
+});
+
+test("the time left counts what comes before the updates once per iteration", () => {
+  const status = new StatusWriter(path, silentProgress);
+  status.iteration(1, 4);
+  status.overall(0);
+  status.phase("rollout", 16);
+  expect(readStatus(path)!.left).toBeUndefined();
+  vi.advanceTimersByTime(60_000);
+  status.phase("update", 8);
+  vi.advanceTimersByTime(5000);
+  status.overall(1 / 16);
+  vi.advanceTimersByTime(heartbeatMs);
+  // 15 of 16 parts of 10 s each, and three iterations more that begin with 60 s of episodes.
+  expect(readStatus(path)!.left).toBeCloseTo(150 + 180, 6);
+  status.end("finished");
 });
 
 test.each([-1, 1])(

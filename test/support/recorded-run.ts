@@ -52,7 +52,7 @@ export function recipeOf(seed: number, fields: object = {}): Record<string, unkn
 export function statusOf(state: RunStatus["state"], heartbeat = Date.now() / 1000): RunStatus {
   return {
     ...{ state, started: heartbeat - 60, heartbeat, phase: "update", done: 3, total: 8 },
-    ...{ fraction: 0.5, fractionAtStart: 0 },
+    ...{ fraction: 0.5, left: 60 },
   };
 }
 

@@ -1,17 +1,32 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 // Files whose tests use several threads, or measure time or memory: one after another.
 const alone = [
   "test/dash/server.test.ts",
   "test/learner/**/*.test.ts",
   "test/ops/**/*.test.ts",
-  "test/ranks/**/*.test.ts",
+  "test/ranks/{measure,silence}.test.ts",
   "test/serve/{answers,call-forms,chat,conversation-cache,episodes,hostile,server}.test.ts",
   "test/services/storm.test.ts",
   "test/sinks/**/*.test.ts",
   "test/tokens/conversation.test.ts",
 ];
+
+/** Starts the longest files first, so that none of them runs alone at the end. */
+class LongestFirst extends BaseSequencer {
+  static readonly longest = ["test/torture/campaigns.test.ts", "test/ranks/", "test/run/", "test/cli/"];
+
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rank = ({ moduleId }: TestSpecification) => {
+      const index = LongestFirst.longest.findIndex((part) => moduleId.includes(part));
+      return index < 0 ? LongestFirst.longest.length : index;
+    };
+    const sorted = await super.sort(files);
+    return sorted.sort((a, b) => rank(a) - rank(b));
+  }
+}
 
 // The tests' own servers need no proxy.
 const env = { NO_PROXY: "127.0.0.1,localhost", no_proxy: "127.0.0.1,localhost" };
@@ -22,6 +37,7 @@ export default defineConfig({
     setupFiles: ["test/support/properties.ts"],
     testTimeout: 120_000,
     hookTimeout: 120_000,
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         extends: true,

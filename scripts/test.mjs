@@ -89,19 +89,28 @@ async function mustRun(program, args, options) {
 
 const tool = (name) => join(root, "node_modules", ".bin", name);
 
+/** Runs `jobs`, of which `atOnce` run at the same time. */
+async function runSideBySide(jobs, atOnce) {
+  const waiting = [...jobs];
+  const next = async () => {
+    for (let job = waiting.shift(); job; job = waiting.shift()) await job();
+  };
+  await Promise.all(Array.from({ length: atOnce }, next));
+}
+
 /**
- * Runs the C++ test programs of a build directory that match `only`, with `options`; counts doctest
- * cases.
+ * Runs the C++ test programs of a build directory that match `only`, with `options`, `atOnce` of
+ * them at the same time; counts doctest cases.
  */
 async function runNativeTests(
   label,
   directory,
-  { only = /./, env: variables = {}, args: options = [], whole } = {},
+  { only = /./, env: variables = {}, args: options = [], atOnce = 1, whole = atOnce > 1 } = {},
 ) {
   const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
   const tests = list.status === 0 ? JSON.parse(list.stdout).tests.filter(({ name }) => only.test(name)) : [];
   if (tests.length === 0) count(label, { failed: 1 });
-  for (const { name, command, properties = [] } of tests) {
+  const jobs = tests.map(({ name, command, properties = [] }) => async () => {
     const own = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
     const env = { ...Object.fromEntries(own.map((pair) => pair.split(/=(.*)/s).slice(0, 2))), ...variables };
     const [program, ...args] = command ?? [""];
@@ -116,7 +125,8 @@ async function runNativeTests(
     // doctest prints "TEST CASE:" above the messages of each failed case.
     const names = [...new Set([...output.matchAll(/^TEST CASE:\s*(.+)$/gm)].map(([, title]) => title))];
     count(`${label} ${name}`, { passed, failed: failed + (crashed ? 1 : 0), skipped, names });
-  }
+  });
+  await runSideBySide(jobs, atOnce);
 }
 
 /** Runs all vitest files, or `files`; counts tests. A file that does not load is one failure. */
@@ -169,10 +179,7 @@ async function runEveryInstructionSet(libtorch) {
       jobs.push(() => runVitest(`vitest (${set})`, files, { env, whole: true }));
     }
   }
-  const next = async () => {
-    for (let job = jobs.shift(); job; job = jobs.shift()) await job();
-  };
-  await Promise.all(Array.from({ length: availableParallelism() }, next));
+  await runSideBySide(jobs, availableParallelism());
 }
 
 /** The instruction set that the kernels use under a limit. */
@@ -285,7 +292,13 @@ if (built && ci) await check("cmake-js", () => mustRun(process.execPath, ["scrip
 // Tests of parity with other implementations need the default model; otherwise they are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));
-if (built && native) await runNativeTests("C++", join(root, "build", "cpu"));
+// Two programs at once: ranks of a test wait for each other's messages most of the time. Threads of
+// the one must not spin while they wait for work.
+if (built && native)
+  await runNativeTests("C++", join(root, "build", "cpu"), {
+    atOnce: 2,
+    env: { OMP_WAIT_POLICY: "passive" },
+  });
 if (typescript) await runVitest();
 
 if (ci) {

@@ -24,8 +24,8 @@ interface Place {
   /** What it answers with; undefined before the first version, and while another one is loaded. */
   weights: Weights | undefined;
   running: number;
-  /** When its answers began to fail; undefined after a usable one. */
-  failingSince: number | undefined;
+  /** When its answers began to fail, and when the last one did; undefined after a usable one. */
+  failing: { since: number; last: number } | undefined;
   /** Until then others are preferred. */
   restUntil: number;
   /** Why it is given up. */
@@ -38,6 +38,8 @@ interface Place {
 const pauseMs = { first: 250, most: 8000 };
 /** How long a server that failed rests, in milliseconds, if there are others. */
 const restMs = 5000;
+/** A server that is asked after more milliseconds than this since it failed begins to fail anew. */
+const forgetMs = 2 * (pauseMs.most + restMs);
 /**
  * A request goes to the server that has its prefix in the cache, unless that one runs more than
  * `factor` times the requests of the least busy one, plus `more`.
@@ -59,7 +61,7 @@ export class Servers {
   private constructor(engine: Engine, servers: readonly Server[], options: ServersOptions, fixed: boolean) {
     this.#engine = engine;
     this.#places = servers.map((server) => ({
-      ...{ server, weights: undefined, running: 0, failingSince: undefined, restUntil: 0, fault: undefined },
+      ...{ server, weights: undefined, running: 0, failing: undefined, restUntil: 0, fault: undefined },
       warned: false,
     }));
     this.#warn = options.warn;
@@ -128,7 +130,7 @@ export class Servers {
         return;
       }
       place.weights = weights;
-      place.failingSince = undefined;
+      place.failing = undefined;
       if (weights.kind === "model" && !place.server.labels) this.#warnOfRestarts(place);
       if (earlier) await this.#engine.release(place.server, earlier).catch(() => {}); // costs memory only
     });
@@ -157,6 +159,7 @@ export class Servers {
       }
       const place = this.#choose(request.tokens);
       const { weights } = place;
+      const began = performance.now();
       const answer = await this.#ask(place, request, signal);
       const current = place.weights === weights && place.fault === undefined;
       if (answer !== undefined) {
@@ -164,17 +167,18 @@ export class Servers {
           ? answer.label === weights?.label
           : answer.label === undefined || answer.label === weights?.label;
         if (current && named && !answer.aborted) {
-          place.failingSince = undefined;
+          place.failing = undefined;
           this.#prefixes.note([...request.tokens, ...answer.tokens], "", this.#places.indexOf(place));
           return answer;
         }
         this.refused++;
         if (current && !named)
-          this.#failing(
+          this.#failed(
             place,
+            began,
             `It answers with ${answer.label === undefined ? "weights that it does not name" : `the weights ${answer.label}`}, not ${weights?.label}. It was probably restarted. To use it again, stop the run and resume it.`,
           );
-        else if (current) this.#failing(place, "It gives up requests.");
+        else if (current) this.#failed(place, began, "It gives up requests.");
       }
       // If the weights were switched meanwhile, repeat at once.
       if (!current) continue;
@@ -190,6 +194,7 @@ export class Servers {
     signal: AbortSignal | undefined,
   ): Promise<Answer | undefined> {
     const { weights } = place;
+    const began = performance.now();
     place.running++;
     try {
       return await this.#engine.generate(place.server, request, weights, signal);
@@ -199,7 +204,7 @@ export class Servers {
       if (place.weights !== weights) return undefined;
       // An adapter that is missing: the server was restarted.
       if (error.isTransient || (error.isMissing && weights?.kind === "adapter")) {
-        this.#failing(place, error.message);
+        this.#failed(place, began, error.message);
         return undefined;
       }
       throw coded(error);
@@ -235,10 +240,13 @@ export class Servers {
     );
   }
 
-  #failing(place: Place, why: string): void {
-    place.failingSince ??= performance.now();
-    place.restUntil = performance.now() + restMs;
-    if (performance.now() - place.failingSince >= this.#patienceMs) this.#giveUp(place, new Error(why));
+  /** @param began when the request that failed was sent */
+  #failed(place: Place, began: number, why: string): void {
+    const now = performance.now();
+    const { since, last } = place.failing ?? { since: now, last: now };
+    place.failing = { since: began - last > forgetMs ? now : since, last: now };
+    place.restUntil = now + restMs;
+    if (now - place.failing.since >= this.#patienceMs) this.#giveUp(place, new Error(why));
   }
 
   #giveUp(place: Place, fault: Error): void {

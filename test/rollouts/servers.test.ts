@@ -1,6 +1,6 @@
 /** `Servers` over an engine without a network. */
 
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { ActionRequest, Answer, Engine, Weights } from "../../lib/rollouts/engine.ts";
 import { HttpFault } from "../../lib/rollouts/http.ts";
 import { Servers } from "../../lib/rollouts/servers.ts";
@@ -192,4 +192,25 @@ test("a signal ends the repetitions", async () => {
   await servers.install(version("v1"));
   const failed = servers.generate(request(1), AbortSignal.timeout(50));
   await expect(failed).rejects.toMatchObject({ code: "ERR_ABORTED" });
+});
+
+test("two failures long after each other, without a request between, do not give a server up", async () => {
+  let time = 1000;
+  vi.spyOn(performance, "now").mockImplementation(() => time);
+  try {
+    let fails = true;
+    const generate = (url: string) => {
+      if (url !== "a" || !fails) return answer;
+      fails = false;
+      throw new HttpFault("busy", 503);
+    };
+    const { servers, log, warnings } = await opened(2, { generate }, 60_000, true);
+    expect(await servers.generate(request(1), undefined)).toEqual(answer);
+    [fails, time] = [true, time + 300_000];
+    expect(await servers.generate(request(2), undefined)).toEqual(answer);
+    expect(log).toEqual(["a generates 1", "b generates 1", "a generates 2", "b generates 2"]);
+    expect([servers.usable, warnings]).toEqual([2, []]);
+  } finally {
+    vi.restoreAllMocks();
+  }
 });

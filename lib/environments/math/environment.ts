@@ -112,6 +112,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
       if (tasks === undefined) {
         tasks = load(split, options);
         loaded.set(split, tasks);
+        tasks.catch(() => loaded.delete(split)); // so that the next call reads the file again
       }
       return tasks.then((all) => [...all]);
     },

@@ -158,7 +158,11 @@ describe("math", () => {
     await writeFile(join(directory, "bad.jsonl"), '{"problem": "x"}\n');
     await expect(math({ data: join(directory, "bad.jsonl") }).tasks("train")).rejects.toThrow(/bad\.jsonl:1/);
     await writeFile(join(directory, "torn.jsonl"), '{"problem": ');
-    await expect(math({ data: join(directory, "torn.jsonl") }).tasks("train")).rejects.toThrow(/not JSON/);
+    const torn = math({ data: join(directory, "torn.jsonl") });
+    await expect(torn.tasks("train")).rejects.toThrow(/not JSON/);
+    // It is read again once it is repaired.
+    await writeFile(join(directory, "torn.jsonl"), '{"problem": "1+1?", "answer": "2"}');
+    expect((await torn.tasks("train")).map((task) => task.answer)).toEqual(["2"]);
   });
 
   const train = dataFile("math/train12000.jsonl");

@@ -16,7 +16,7 @@ const alone = [
 
 /** Starts the longest files first, so that none of them runs alone at the end. */
 class LongestFirst extends BaseSequencer {
-  static readonly longest = ["test/torture/campaigns.test.ts", "test/ranks/", "test/run/", "test/cli/"];
+  static readonly longest = ["test/torture/campaigns", "test/ranks/", "test/package", "test/run/", "test/cli/"];
 
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification) => {

@@ -314,15 +314,15 @@ if (ci) {
         whole: true,
       }),
     );
-  // The tests of one sanitizer run beside the build of the next: some take minutes on one core.
+  // The tests of a sanitizer run beside what is compiled next: some take minutes on one core.
   const tested = [];
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
       tested.push(runNativeTests(build.name, join(root, "build", build.name), { whole: true }));
   }
-  await Promise.all([...tested, installed]);
   if (built && toolchain) await compileCuda({ buildNative, toolchain, libtorch, report });
+  await Promise.all([...tested, installed]);
 }
 
 for (const failure of failures) console.log(failure);

@@ -160,7 +160,7 @@ export class Servers {
       const place = this.#choose(request.tokens);
       const { weights } = place;
       const began = performance.now();
-      const answer = await this.#ask(place, request, signal);
+      const answer = await this.#ask(place, began, request, signal);
       const current = place.weights === weights && place.fault === undefined;
       if (answer !== undefined) {
         const named = place.server.labels
@@ -190,11 +190,11 @@ export class Servers {
   /** Undefined if the server failed in a way that may pass. */
   async #ask(
     place: Place,
+    began: number,
     request: ActionRequest,
     signal: AbortSignal | undefined,
   ): Promise<Answer | undefined> {
     const { weights } = place;
-    const began = performance.now();
     place.running++;
     try {
       return await this.#engine.generate(place.server, request, weights, signal);

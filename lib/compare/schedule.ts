@@ -8,16 +8,16 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, existsSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { residentMemory } from "../base/platform.ts";
 import { makeDirectory, onDisk, readJson } from "../files/disk.ts";
 import { withLock } from "../files/lock.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
+import { parseRecipe } from "../recipe/recipe.ts";
+import { changedFields } from "../recipe/run-recipe.ts";
 import { hasCheckpoint } from "../run/checkpoints.ts";
-import { readDescription, withoutKeys } from "../run/description.ts";
+import { readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import type { PlannedRun } from "./comparison.ts";
 
@@ -81,8 +81,8 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
 }
 
 /**
- * Checks that a run was started with the recipe that the comparison has now. Descriptions may
- * differ. A run whose run.json is damaged passes: it cannot be resumed, and the others can.
+ * Checks that a run was started with the recipe that the comparison has now. A run whose run.json
+ * is damaged passes: it cannot be resumed, and the others can.
  * Throws ERR_RUN.
  */
 export function requireSameRecipe({ path, resolved }: TrainableRun): void {
@@ -93,18 +93,13 @@ export function requireSameRecipe({ path, resolved }: TrainableRun): void {
   } catch {
     return;
   }
-  const recorded = parseRecipe(description.recipe, path);
-  const planned = asRecorded(resolved, path);
-  if (isDeepStrictEqual({ ...recorded, description: "" }, { ...planned, description: "" })) return;
+  const changed = changedFields(resolved, parseRecipe(description.recipe, path));
+  if (changed.length === 0) return;
   throw new NlacError(
     "ERR_RUN",
-    `${path} was trained with a different recipe than the comparison has now: choose another --out, or delete it.`,
+    `${path} was trained with a different recipe than the comparison has now (${changed.join(", ")}): ` +
+      "choose another --out, or delete it.",
   );
-}
-
-/** A recipe as it is read back from a run directory, where API keys are not stored. */
-function asRecorded(recipe: Recipe, path: string): Recipe {
-  return parseRecipe(JSON.parse(JSON.stringify(recipe, withoutKeys)), path);
 }
 
 export interface ScheduleOptions {

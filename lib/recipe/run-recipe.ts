@@ -2,8 +2,9 @@
 
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../base/errors.ts";
-import { readDescription } from "../run/description.ts";
+import { readDescription, withoutKeys } from "../run/description.ts";
 import { parseRecipe, type Recipe } from "./recipe.ts";
 
 /** The recipe that a run was started with. Throws ERR_RUN, also if it has none; ERR_CONFIG. */
@@ -52,4 +53,17 @@ function among(directory: string): string {
 /** Where to look for the model of a run's adapter if it is not where the run loaded it. */
 export function baseOf({ model }: Recipe): string | undefined {
   return typeof model === "string" ? model : undefined;
+}
+
+/**
+ * The fields in which a recipe differs from the one that a run has recorded. What a run does not
+ * record counts as equal, namely API keys, functions, and the dtype "auto", in whose place it has
+ * the type that was used. So does the description.
+ */
+export function changedFields(recipe: Recipe, recorded: Recipe): string[] {
+  const [given, was] = [recipe, recorded].map(({ learner, description: _, ...rest }) => {
+    const dtype = recipe.learner.dtype === "auto" ? "auto" : learner.dtype;
+    return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }, withoutKeys));
+  });
+  return Object.keys({ ...given, ...was }).filter((key) => !isDeepStrictEqual(given[key], was[key]));
 }

@@ -5,7 +5,6 @@
 
 import { accessSync, constants, existsSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { isDeepStrictEqual } from "node:util";
 import { trainArcher } from "../algorithms/archer.ts";
 import { trainCritiqueGrpo } from "../algorithms/critique-grpo.ts";
 import { trainDpo } from "../algorithms/dpo.ts";
@@ -41,7 +40,7 @@ import {
   rewardModelName,
   type WholeCheckpoint,
 } from "../run/checkpoints.ts";
-import { note, readDescription, requireNewRun, withoutKeys } from "../run/description.ts";
+import { note, readDescription, requireNewRun } from "../run/description.ts";
 import { lockRun, RunDirectory } from "../run/directory.ts";
 import { StopFile } from "../run/stop-file.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
@@ -56,7 +55,7 @@ import {
 } from "../training/requirements.ts";
 import { warmUp } from "../training/warmup.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
-import { baseOf, recipeOf } from "./run-recipe.ts";
+import { baseOf, changedFields, recipeOf } from "./run-recipe.ts";
 
 /** Options of `trainRecipe`. */
 export interface TrainRecipeOptions {
@@ -200,13 +199,8 @@ export async function trainOrResume(
  */
 export function requireSameRecipe(recipe: Recipe, path: string): Recipe {
   const started = recipeOf(path);
-  const [given, was] = [recipe, started].map(({ learner, ...rest }) => {
-    // The run records what "auto" was.
-    const dtype = recipe.learner.dtype === "auto" ? "auto" : learner.dtype;
-    return JSON.parse(JSON.stringify({ ...rest, learner: { ...learner, dtype } }, withoutKeys));
-  });
-  if (isDeepStrictEqual(given, was)) return { ...recipe, learner: started.learner };
-  const changed = Object.keys({ ...given, ...was }).filter((key) => !isDeepStrictEqual(given[key], was[key]));
+  const changed = changedFields(recipe, started);
+  if (changed.length === 0) return { ...recipe, learner: started.learner };
   throw new NlacError(
     "ERR_RUN",
     `The run in ${path} was started with another recipe (${changed.join(", ")} differ). Continue it with the command ` +

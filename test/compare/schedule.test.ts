@@ -239,3 +239,16 @@ test("a run resumes after the description of its recipe was changed", () =>
     expect(found.resolved.description).not.toBe("An earlier description.");
     expect(() => requireSameRecipe(found)).not.toThrow();
   }));
+
+test('a run resumes although it recorded the type that "auto" stands for', () =>
+  inDirectory((directory) => {
+    const auto = { ...resolved, learner: { ...resolved.learner, dtype: "auto" as const } };
+    const recorded = { ...auto, learner: { ...auto.learner, dtype: "bfloat16" as const } };
+    writeRun(join(directory, "a", "0"), [], recorded);
+    const found = findRuns([{ ...run("a", 0), resolved: auto }], directory)[0]!;
+    expect(() => requireSameRecipe(found)).not.toThrow();
+    const float32 = { ...auto, learner: { ...auto.learner, dtype: "float32" as const } };
+    expect(() => requireSameRecipe({ ...found, resolved: float32 })).toThrow(
+      /different recipe .+\(learner\)/,
+    );
+  }));

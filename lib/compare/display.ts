@@ -13,6 +13,7 @@ import {
 } from "../display/live-lines.ts";
 import { formatSeconds } from "../display/progress.ts";
 import { metricsPath } from "../run/metrics.ts";
+import { heartbeatMs, type RunStatus, readStatus } from "../run/status.ts";
 import { isOver, measureOf, pointsOf } from "./report.ts";
 import { type RunFigures, readFigures, valueAt } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
@@ -24,6 +25,8 @@ const readingPause = 50;
 const plainInterval = 60;
 const drawInterval = 2;
 const barWidth = 16;
+/** Seconds after which a status that says "running" is that of a killed process. */
+const longestSilence = (6 * heartbeatMs) / 1000;
 
 interface Standing {
   /** Size of the metrics file when it was last read. */
@@ -31,13 +34,34 @@ interface Standing {
   /** `performance.now()` from which it may be read again, so that reading costs little time. */
   due: number;
   steps: number;
-  /** Steps when the run's process started, to compute its speed. */
-  stepsBefore: number | undefined;
   figures: RunFigures | undefined;
 }
 
 function formatKnown(seconds: number | null): string {
   return seconds === null ? "" : formatSeconds(seconds);
+}
+
+/**
+ * What the process of a running run has written about itself. Undefined before it has, and if the
+ * file is that of an earlier process.
+ */
+function statusOf({ path, state }: ComparedRun): RunStatus | undefined {
+  if (state !== "running") return undefined;
+  let status: RunStatus | undefined;
+  try {
+    status = readStatus(path);
+  } catch {
+    return undefined; // damaged: the process soon writes it again
+  }
+  const isLive = status?.state === "running" && Date.now() / 1000 - status.heartbeat < longestSilence;
+  return isLive ? status : undefined;
+}
+
+/** Elapsed and remaining time. After its updates, a run has an evaluation left to do. */
+function timesOf({ started }: ComparedRun, status: RunStatus | undefined): string {
+  const elapsed = formatSeconds((performance.now() - (started ?? performance.now())) / 1000);
+  if (status?.left === undefined) return elapsed;
+  return status.left > 0 ? `${elapsed}, ${formatSeconds(status.left)} left` : `${elapsed}, finishing`;
 }
 
 export class RunsDisplay {
@@ -64,8 +88,7 @@ export class RunsDisplay {
 
   /** Call when a run has started or ended. */
   changed(run: ComparedRun): void {
-    const standing = this.#read(run, true);
-    if (run.state === "running") standing.stepsBefore = standing.steps;
+    this.#read(run, true);
     if (this.#stream.isTTY) this.#draw();
     else this.#stream.write(`${this.#line(run)}\n`);
   }
@@ -107,10 +130,10 @@ export class RunsDisplay {
   }
 
   /** The parts whose width differs between runs. */
-  #parts(run: ComparedRun): { time: string; counted: string } {
+  #parts(run: ComparedRun, status = statusOf(run)): { time: string; counted: string } {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
-    const time = run.state === "running" ? this.#times(run) : formatKnown(run.outcome?.seconds ?? null);
+    const time = run.state === "running" ? timesOf(run, status) : formatKnown(run.outcome?.seconds ?? null);
     // The last collection may exceed the budget; figures are those at the budget.
     return { time, counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps` };
   }
@@ -121,32 +144,25 @@ export class RunsDisplay {
     const budget = this.#stepsOf(run.method);
     const success = this.#success(run);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const { time, counted } = this.#parts(run);
+    const status = statusOf(run);
+    const { time, counted } = this.#parts(run, status);
     const isLive = this.#stream.isTTY === true;
     const parts: LinePart[] = [
       { text: nameOf(run).padEnd(names), drop: 0 },
       { text: run.state.padEnd(8), drop: 2 },
       ...(time === "" && !isLive ? [] : [{ text: time.padEnd(widths.time), drop: 0 }]),
-      { text: progressBar(steps / budget, barWidth), drop: 3 },
+      // Steps come before the updates that learn from them.
+      { text: progressBar(status?.fraction ?? steps / budget, barWidth), drop: 3 },
       { text: counted.padStart(widths.counted), drop: 1 },
     ];
     // A run without a success yet leaves its place free.
     if (success !== null) parts.push({ text: `success ${formatShare(success)}`, drop: 0 });
     else if (isLive && run.state === "running")
       parts.push({ text: " ".repeat("success 0.00".length), drop: 0 });
+    if (status !== undefined && status.total > 0)
+      parts.push({ text: `${status.phase} ${status.done}/${status.total}`, drop: 4 });
     if (run.state === "failed" && run.outcome?.reason) parts.push({ text: run.outcome.reason, drop: 0 });
     return fitParts(parts, isLive ? this.#lines.width : Number.POSITIVE_INFINITY).trimEnd();
-  }
-
-  /** Elapsed and remaining time. After its steps, a run has updates and evaluations left to do. */
-  #times(run: ComparedRun): string {
-    const { steps, stepsBefore = 0 } = this.#standings.get(run)!;
-    const elapsed = (performance.now() - (run.started ?? performance.now())) / 1000;
-    const progressed = steps - stepsBefore;
-    const remaining = this.#stepsOf(run.method) - steps;
-    if (remaining <= 0) return `${formatSeconds(elapsed)}, finishing`;
-    if (progressed <= 0) return formatSeconds(elapsed);
-    return `${formatSeconds(elapsed)}, ${formatSeconds((elapsed / progressed) * remaining)} left`;
   }
 
   /** As the report computes it: by the same measure for all runs, and not beyond the budget. */
@@ -168,7 +184,6 @@ export class RunsDisplay {
       bytes: -1,
       due: 0,
       steps: 0,
-      stepsBefore: undefined,
       figures: undefined,
     };
     this.#standings.set(run, standing);

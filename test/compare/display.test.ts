@@ -1,10 +1,11 @@
-import { appendFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { RunsDisplay } from "../../lib/compare/display.ts";
 import { makeReport } from "../../lib/compare/report.ts";
 import * as figures from "../../lib/compare/run-figures.ts";
 import type { ComparedRun } from "../../lib/compare/schedule.ts";
+import type { RunStatus } from "../../lib/run/status.ts";
 import { comparisonOf, learningRows, writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -21,6 +22,12 @@ function screen(options: { isTTY: boolean; rows?: number; columns?: number }) {
   return { ...options, written, write: (text: string) => written.push(text) };
 }
 
+const writeStatus = (run: ComparedRun, status: Partial<RunStatus>) => {
+  const now = Date.now() / 1000;
+  const live = { state: "running", started: now, heartbeat: now, ...status };
+  writeFileSync(join(run.path, "status.json"), JSON.stringify(live));
+};
+
 const waiting = (directory: string, count: number): ComparedRun[] =>
   Array.from({ length: count }, (_, seed) => ({
     ...{ method: "nlac", seed, path: join(directory, String(seed)), state: "waiting" },
@@ -35,11 +42,13 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     Object.assign(run!, { state: "running", started: performance.now() });
     display.changed(run!);
     expect(stream.written).toEqual([`nlac, seed 0  running   0s  ${"░".repeat(16)}  0/1,000 steps\n`]);
+    // Episodes of half of the steps were played, and a quarter of all updates made.
     writeRun(run!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
+    writeStatus(run!, { phase: "update", done: 4, total: 8, fraction: 0.25, left: 180 });
     vi.advanceTimersByTime(61_000);
     expect(stream.written).toHaveLength(2);
     expect(stream.written[1]).toMatch(
-      /^nlac, seed 0 {2}running {3}1m00s, 1m00s left {2}█{8}░{8} {2}500\/1,000 steps {2}success 0\.\d\d\n$/,
+      /^nlac, seed 0 {2}running {3}1m00s, 3m00s left {2}█{4}░{12} {2}500\/1,000 steps {2}success 0\.\d\d {2}update 4\/8\n$/,
     );
     Object.assign(run!, { state: "failed", started: undefined });
     run!.outcome = { state: "failed", reason: "ERR_NOT_FINITE: ten", seconds: 75, peakBytes: null };
@@ -48,6 +57,28 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     display.end();
     vi.advanceTimersByTime(300_000);
     expect(stream.written).toHaveLength(3);
+  }));
+
+test("a run shows its phase before it has steps, and nothing that an earlier process has written", () =>
+  inDirectory((directory) => {
+    const [run] = waiting(directory, 1);
+    const stream = screen({ isTTY: false });
+    const display = new RunsDisplay([run!], () => 1000, stream);
+    mkdirSync(run!.path);
+    const later = { phase: "update", done: 4, total: 8, fraction: 0.25, left: 180 };
+    for (const old of [{ state: "stopped" }, { heartbeat: Date.now() / 1000 - 60 }] as const) {
+      writeStatus(run!, { ...later, ...old });
+      Object.assign(run!, { state: "running", started: performance.now() });
+      display.changed(run!);
+      expect(stream.written.at(-1)).toBe(`nlac, seed 0  running   0s  ${"░".repeat(16)}  0/1,000 steps\n`);
+    }
+    writeStatus(run!, { phase: "warm-up", done: 6, total: 60, fraction: 0 });
+    vi.advanceTimersByTime(61_000);
+    expect(stream.written.at(-1)).toMatch(/ 0\/1,000 steps {2}warm-up 6\/60\n$/);
+    writeFileSync(join(run!.path, "status.json"), "{");
+    vi.advanceTimersByTime(60_000);
+    expect(stream.written.at(-1)).toMatch(/ 0\/1,000 steps\n$/);
+    display.end();
   }));
 
 test("metrics that take long to read are read less often, and at the run's end", () =>
@@ -138,6 +169,7 @@ test("a run that exceeds its steps is shown at them, with the report's success a
       values: { "eval/success": success, environment_steps: steps },
     });
     writeRun(run!.path, [row(0, 0, 0), row(4, 0.1, 320), row(8, 0.71, 480)]);
+    writeStatus(run!, { phase: "evaluate", done: 0, total: 0, fraction: 1, left: 0 });
     vi.advanceTimersByTime(61_000);
     expect(stream.written[1]).toBe(
       `nlac, seed 0  running   1m00s, finishing  ${"█".repeat(16)}  400/400 steps  success 0.41\n`,

@@ -24,7 +24,7 @@ test("a terminal gets one line that is updated, with bar, figures, speed and tim
   expect(last).toContain("update   ████████████░░░░░░░░░░░░ 2/4");
   expect(last).toContain("L1 1.23  L2 0.5");
   expect(last).toContain("50 tok/s");
-  expect(last).toContain("1m01s left");
+  expect(last).toContain("1m00s left");
   expect(written.join("")).not.toContain("\n");
 });
 
@@ -117,7 +117,7 @@ test("a resumed run's remaining time is computed from the progress since resumin
   progress.overall(0.75);
   now = 61;
   progress.advance(5);
-  expect(written.at(-1)).toContain("1m01s left");
+  expect(written.at(-1)).toContain("1m01s, 59s left");
 });
 
 test("in the first iteration, evaluation and episodes count once per iteration", () => {

@@ -11,7 +11,7 @@
 import { chmodSync, existsSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
-import { isAborted, NlacError } from "../base/errors.ts";
+import { isAborted, NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
@@ -21,8 +21,8 @@ import { onDisk } from "../files/disk.ts";
 import { Learner } from "../learner/learner.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "../recipe/recipe.ts";
 import { baseOf } from "../recipe/run-recipe.ts";
-import { openRun, requireGiven, requireSameRecipe } from "../recipe/train-recipe.ts";
-import { checkpointPath } from "../run/checkpoints.ts";
+import { openRun, requireGiven, requireSameRecipe, setAside } from "../recipe/train-recipe.ts";
+import { checkpointPath, hasCheckpoint } from "../run/checkpoints.ts";
 import { readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import { endless } from "../run/training-run.ts";
@@ -100,6 +100,11 @@ export interface ServeAndTrainOptions
   leases?: z.input<typeof tasksConfig>;
   /** Pinned versions, which clients request by name, in memory at a time. Default 1. */
   maxPinned?: number;
+  /**
+   * Ends the start, which takes minutes if the recipe has a warm-up: `serveAndTrain` then throws
+   * ERR_ABORTED, and a new run is removed. A server that listens is ended by `close`.
+   */
+  signal?: AbortSignal;
   progress?: Progress;
   /** Called with messages for the operator. */
   log?: (line: string) => void;
@@ -122,14 +127,15 @@ const keptCheckpoints = 5;
 
 /**
  * Serves a model and trains it on the episodes of its clients, until it is closed. Ongoing requests
- * come first; updates run between them.
+ * come first; updates run between them. A run that ended before its first checkpoint is renamed, and
+ * a new one starts.
  *
- * @throws NlacError ERR_CONFIG for options or a recipe that cannot be served; ERR_RUN for a
+ * @throws NlacError ERR_ABORTED; ERR_CONFIG for options or a recipe that cannot be served; ERR_RUN for a
  *   directory that another process uses or that has the run of another recipe; as `serve` and
  *   `trainRecipe`
  */
 export async function serveAndTrain(options: ServeAndTrainOptions): Promise<TrainingServer> {
-  const { log = () => {}, progress = silentProgress } = options;
+  const { log = () => {}, progress = silentProgress, signal } = options;
   const given = requireServable(parseRecipe(options.recipe, "serveAndTrain"));
   const path = resolve(options.directory ?? `runs/${given.name}-served`);
   const guard = new GuardRails(checkConfig(guardConfig, options.guard));
@@ -146,8 +152,15 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
 
   const closers: (() => unknown)[] = [];
   try {
-    const lock = existsSync(join(path, "run.json")) ? lockRun(path) : undefined;
-    if (lock) closers.push(() => lock.release());
+    const isFound = existsSync(join(path, "run.json"));
+    const isContinued = isFound && hasCheckpoint(path);
+    if (isFound && !isContinued) {
+      requireSameRecipe(given, path);
+      setAside(path, log);
+    }
+    const lock = isContinued ? lockRun(path) : undefined;
+    const release = () => lock?.release();
+    closers.push(release);
     const recipe = lock ? requireServable(requireSameRecipe(given, path)) : given;
     const environment = await openServedEnvironment(recipe);
     closers.push(() => environment.close());
@@ -155,13 +168,16 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
 
     const sinks = await openSinks(recipe.report);
     const controller = new AbortController();
+    const abort = () => controller.abort(signal!.reason);
+    throwIfAborted(signal);
+    signal?.addEventListener("abort", abort);
     const opened = await openRun(environment, recipe, path, lock, {
       ...{ signal: controller.signal, progress, log },
-    });
+    }).finally(() => signal?.removeEventListener("abort", abort));
     // The run, with its checkpoints and samples, contains what clients say.
     if (!lock) onDisk(path, () => chmodSync(path, 0o700));
     const { model: learner, run, from } = opened;
-    if (lock) closers.splice(closers.length - 2, 1); // the run has the lock now
+    closers.splice(closers.indexOf(release), 1); // the run has the lock now
     const described = readDescription(path) as { id: string; recipe: Record<string, unknown> };
     const { id, recipe: resolved } = described;
     const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: resolved });
@@ -220,9 +236,11 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     });
     // A checkpoint exists before an episode is accepted, so that a run with episodes can be
     // resumed.
+    throwIfAborted(signal);
     running = false;
     await trainer.start();
     closers.push(() => trainer.stop());
+    throwIfAborted(signal);
 
     const name = options.name ?? nameOf(recipe);
     const server = await serve({

@@ -7,8 +7,9 @@ import { once } from "node:events";
 import { basename, resolve } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
-import { type ServeAndTrainOptions, serveAndTrain } from "../agents/serve-and-train.ts";
+import { type ServeAndTrainOptions, serveAndTrain, type TrainingServer } from "../agents/serve-and-train.ts";
 import { NlacError } from "../base/errors.ts";
+import { type Progress, silentProgress, TerminalProgress } from "../display/progress.ts";
 import { readJson, readText } from "../files/disk.ts";
 import { loadRecipe } from "../recipe/recipe.ts";
 import { type Scope, scopes } from "../serve/scopes.ts";
@@ -251,7 +252,7 @@ async function serveTraining(
   const learner: Record<string, unknown> = { ...recipe.learner };
   for (const name of ["device", "dtype", "int8Generation"] as const)
     if (flags[name] !== undefined) learner[name] = flags[name];
-  const options: ServeAndTrainOptions = {
+  const options: StartOptions = {
     ...shared,
     recipe: { ...recipe, learner } as ServeAndTrainOptions["recipe"],
     maxFirstTokenMs: flags.maxFirstTokenMs,
@@ -262,9 +263,33 @@ async function serveTraining(
     ...(flags.tasks === undefined ? {} : { tasks: readTasks(flags.tasks) }),
     ...(flags.testTasks === undefined ? {} : { testTasks: readTasks(flags.testTasks) }),
   };
-  const server = await serveAndTrain(options);
+  const server = await start(options);
   shared.log(`serving and training ${shared.name} at ${server.url}/v1, version ${server.version}`);
   await untilStopped(server, shared.log, "when requests are finished and a checkpoint is saved");
+}
+
+type StartOptions = ServeAndTrainOptions & { log: (line: string) => void };
+
+/** Starts the server. Shows the progress of its warm-up, which Ctrl-C ends. */
+async function start(options: StartOptions): Promise<TrainingServer> {
+  const terminal = new TerminalProgress();
+  let shown: Progress = terminal;
+  const log = (line: string) => (shown === terminal ? terminal.note(line) : options.log(line));
+  const progress: Progress = {
+    phase: (...given) => shown.phase(...given),
+    advance: (...given) => shown.advance(...given),
+    show: (figures) => shown.show(figures),
+    hide: (name) => shown.hide?.(name),
+    overall: (fraction) => shown.overall(fraction),
+  };
+  try {
+    return await stoppable(log, "before the server has started", (signal) =>
+      serveAndTrain({ ...options, progress, log, signal }),
+    );
+  } finally {
+    terminal.end();
+    shown = silentProgress;
+  }
 }
 
 /** The tasks of a file, one JSON value a line. Throws ERR_CONFIG that names a bad line, ERR_IO. */

@@ -185,12 +185,20 @@ export async function trainOrResume(
   if (!existsSync(join(path, "run.json"))) return trainRecipe(recipe, options);
   const started = requireSameRecipe(parsed, path);
   if (hasCheckpoint(path)) return continueRun(path, started, options);
-  lockRun(path).release(); // throws if another process is still starting it
+  setAside(path, options.log);
+  return trainRecipe(recipe, options);
+}
+
+/**
+ * Renames the directory of a run that ended before its first checkpoint, so that it can be started
+ * anew. Throws ERR_RUN if a process is still starting it; ERR_IO.
+ */
+export function setAside(path: string, log?: (line: string) => void): void {
+  lockRun(path).release();
   let aside = 1;
   while (existsSync(`${path}.aside-${aside}`)) aside++;
   onDisk(path, () => renameSync(path, `${path}.aside-${aside}`));
-  options.log?.(`${path} has no checkpoint yet: renamed to ${path}.aside-${aside}`);
-  return trainRecipe(recipe, options);
+  log?.(`${path} has no checkpoint yet: renamed to ${path}.aside-${aside}`);
 }
 
 /**

@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it } from "vitest";
@@ -9,9 +9,11 @@ import {
 } from "../../lib/agents/serve-and-train.ts";
 import type { Lease } from "../../lib/agents/tasks.ts";
 import { listVersions } from "../../lib/agents/versions.ts";
+import { type Progress, silentProgress } from "../../lib/display/progress.ts";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import type { MetricsRow } from "../../lib/run/metrics.ts";
+import { lockOf } from "../support/locks.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -103,6 +105,35 @@ describe("a server that trains", () => {
       expect([...readEpisodeRecords(join(run, "episodes.jsonl"))].map(({ task }) => task)).toEqual([
         ...["errand-0", "errand-1", "errand-2", "long"],
       ]);
+    }));
+
+  it("can be stopped in its warm-up, and starts anew after it was killed there", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const controller = new AbortController();
+      const begun: number[] = [];
+      const progress: Progress = {
+        ...silentProgress,
+        advance(done) {
+          begun.push(done);
+          // As a killed process leaves it.
+          if (done === 1) cpSync(run, `${run}-killed`, { recursive: true });
+          controller.abort();
+        },
+      };
+      const recipe = { ...servedErrands(), warmup: { steps: 50, batchSize: 1, episodes: 1 } };
+      const { signal } = controller;
+      const stopped = start(run, { recipe, progress, signal });
+      await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
+      expect(begun).toEqual([1]);
+      expect(existsSync(run)).toBe(false);
+
+      const killed = `${run}-killed`;
+      writeFileSync(join(killed, "lock"), lockOf(process.ppid, { ended: true }));
+      await expect(start(killed, { recipe: servedErrands() })).rejects.toMatchObject({ code: "ERR_RUN" });
+      const { server } = await start(killed, { recipe });
+      expect(server.version).toBe("1.0");
+      expect(readdirSync(directory).sort()).toEqual(["run-killed", "run-killed.aside-1"]);
     }));
 
   it("trains with RFT, and continues", () =>

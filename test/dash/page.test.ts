@@ -213,6 +213,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
   test("a selected part of the x axis is in the link, for all panels", async () => {
     const { page } = await open("view=metrics&run=a");
     const plot = page.locator(".panel .u-over").first();
+    await plot.waitFor(); // until it has its size
     const { x, y, width, height } = (await plot.boundingBox())!;
     await page.mouse.move(x + width * 0.25, y + height / 2);
     await page.mouse.down();

@@ -275,8 +275,15 @@ async function start(options: StartOptions): Promise<TrainingServer> {
   const terminal = new TerminalProgress();
   let shown: Progress = terminal;
   const log = (line: string) => (shown === terminal ? terminal.note(line) : options.log(line));
+  const end = () => {
+    if (shown === terminal) terminal.end();
+    shown = silentProgress;
+  };
   const progress: Progress = {
-    phase: (...given) => shown.phase(...given),
+    phase(...given) {
+      if (given[0] !== "warm-up") end(); // the training waits for the clients' episodes
+      shown.phase(...given);
+    },
     advance: (...given) => shown.advance(...given),
     show: (figures) => shown.show(figures),
     hide: (name) => shown.hide?.(name),
@@ -287,8 +294,7 @@ async function start(options: StartOptions): Promise<TrainingServer> {
       serveAndTrain({ ...options, progress, log, signal }),
     );
   } finally {
-    terminal.end();
-    shown = silentProgress;
+    end();
   }
 }
 

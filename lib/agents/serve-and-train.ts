@@ -8,7 +8,7 @@
  *   rollback.json        the version that is being restored
  */
 
-import { chmodSync, existsSync } from "node:fs";
+import { chmodSync, existsSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
 import { isAborted, NlacError, throwIfAborted } from "../base/errors.ts";
@@ -153,7 +153,9 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   const closers: (() => unknown)[] = [];
   try {
     const isFound = existsSync(join(path, "run.json"));
-    const isContinued = isFound && hasCheckpoint(path);
+    // Without checkpoints it may still have episodes, if somebody deleted its checkpoints.
+    const recorded = statSync(join(path, "episodes.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
+    const isContinued = isFound && (hasCheckpoint(path) || recorded > 0);
     if (isFound && !isContinued) {
       requireSameRecipe(given, path);
       setAside(path, log);

@@ -131,6 +131,9 @@ describe("a server that trains", () => {
       const killed = `${run}-killed`;
       writeFileSync(join(killed, "lock"), lockOf(process.ppid, { ended: true }));
       await expect(start(killed, { recipe: servedErrands() })).rejects.toMatchObject({ code: "ERR_RUN" });
+      writeFileSync(join(killed, "episodes.jsonl"), "an episode"); // then checkpoints were deleted
+      await expect(start(killed, { recipe })).rejects.toMatchObject({ code: "ERR_CHECKPOINT" });
+      writeFileSync(join(killed, "episodes.jsonl"), "");
       const { server } = await start(killed, { recipe });
       expect(server.version).toBe("1.0");
       expect(readdirSync(directory).sort()).toEqual(["run-killed", "run-killed.aside-1"]);

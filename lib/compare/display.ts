@@ -37,6 +37,9 @@ interface Standing {
   figures: RunFigures | undefined;
 }
 
+/** Columns of the parts whose width differs between runs. */
+type Widths = Record<"state" | "time" | "counted", number>;
+
 function formatKnown(seconds: number | null): string {
   return seconds === null ? "" : formatSeconds(seconds);
 }
@@ -55,6 +58,11 @@ function statusOf({ path, state }: ComparedRun): RunStatus | undefined {
   }
   const isLive = status?.state === "running" && Date.now() / 1000 - status.heartbeat < longestSilence;
   return isLive ? status : undefined;
+}
+
+/** What a run does now: "update 3/16". */
+function phaseOf({ phase, done, total }: RunStatus): string {
+  return `${phase} ${done}/${total}`;
 }
 
 /** Elapsed and remaining time. After its updates, a run has an evaluation left to do. */
@@ -119,37 +127,39 @@ export class RunsDisplay {
       .toSorted((a, b) => Number(a.state === "running") - Number(b.state === "running"))
       .slice(-room);
     const waiting = this.#runs.length - begun.length;
-    const widths = shown
-      .map((run) => this.#parts(run))
-      .map(({ time, counted }) => [time.length, counted.length]);
-    const [time, counted] = [0, 1].map((i) => Math.max(0, ...widths.map((width) => width[i]!)));
+    const parts = shown.map((run) => this.#parts(run));
+    const widest = (part: keyof Widths) => Math.max(0, ...parts.map((texts) => texts[part].length));
+    const widths = { state: widest("state"), time: widest("time"), counted: widest("counted") };
     this.#lines.draw([
-      ...shown.map((run) => this.#line(run, { time: time!, counted: counted! })),
+      ...shown.map((run) => this.#line(run, widths)),
       ...(waiting > 0 ? [`${waiting} waiting`] : []),
     ]);
   }
 
   /** The parts whose width differs between runs. */
-  #parts(run: ComparedRun, status = statusOf(run)): { time: string; counted: string } {
+  #parts(run: ComparedRun, status = statusOf(run)): Record<keyof Widths, string> {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
-    const time = run.state === "running" ? timesOf(run, status) : formatKnown(run.outcome?.seconds ?? null);
-    // The last collection may exceed the budget; figures are those at the budget.
-    return { time, counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps` };
+    return {
+      state: status !== undefined && status.total > 0 ? phaseOf(status) : run.state,
+      time: run.state === "running" ? timesOf(run, status) : formatKnown(run.outcome?.seconds ?? null),
+      // The last collection may exceed the budget; figures are those at the budget.
+      counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps`,
+    };
   }
 
   /** @param widths of the parts, so that the lines of all runs have the same columns */
-  #line(run: ComparedRun, widths = { time: 0, counted: 0 }): string {
+  #line(run: ComparedRun, widths: Widths = { state: 0, time: 0, counted: 0 }): string {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
     const success = this.#success(run);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
     const status = statusOf(run);
-    const { time, counted } = this.#parts(run, status);
+    const { state, time, counted } = this.#parts(run, status);
     const isLive = this.#stream.isTTY === true;
     const parts: LinePart[] = [
       { text: nameOf(run).padEnd(names), drop: 0 },
-      { text: run.state.padEnd(8), drop: 2 },
+      { text: state.padEnd(Math.max(8, widths.state)), drop: 2 },
       ...(time === "" && !isLive ? [] : [{ text: time.padEnd(widths.time), drop: 0 }]),
       // Steps come before the updates that learn from them.
       { text: progressBar(status?.fraction ?? steps / budget, barWidth), drop: 3 },
@@ -159,8 +169,6 @@ export class RunsDisplay {
     if (success !== null) parts.push({ text: `success ${formatShare(success)}`, drop: 0 });
     else if (isLive && run.state === "running")
       parts.push({ text: " ".repeat("success 0.00".length), drop: 0 });
-    if (status !== undefined && status.total > 0)
-      parts.push({ text: `${status.phase} ${status.done}/${status.total}`, drop: 4 });
     if (run.state === "failed" && run.outcome?.reason) parts.push({ text: run.outcome.reason, drop: 0 });
     return fitParts(parts, isLive ? this.#lines.width : Number.POSITIVE_INFINITY).trimEnd();
   }

@@ -48,7 +48,7 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     vi.advanceTimersByTime(61_000);
     expect(stream.written).toHaveLength(2);
     expect(stream.written[1]).toMatch(
-      /^nlac, seed 0 {2}running {3}1m00s, 3m00s left {2}█{4}░{12} {2}500\/1,000 steps {2}success 0\.\d\d {2}update 4\/8\n$/,
+      /^nlac, seed 0 {2}update 4\/8 {2}1m00s, 3m00s left {2}█{4}░{12} {2}500\/1,000 steps {2}success 0\.\d\d\n$/,
     );
     Object.assign(run!, { state: "failed", started: undefined });
     run!.outcome = { state: "failed", reason: "ERR_NOT_FINITE: ten", seconds: 75, peakBytes: null };
@@ -74,10 +74,12 @@ test("a run shows its phase before it has steps, and nothing that an earlier pro
     }
     writeStatus(run!, { phase: "warm-up", done: 6, total: 60, fraction: 0 });
     vi.advanceTimersByTime(61_000);
-    expect(stream.written.at(-1)).toMatch(/ 0\/1,000 steps {2}warm-up 6\/60\n$/);
+    expect(stream.written.at(-1)).toMatch(
+      /^nlac, seed 0 {2}warm-up 6\/60 {2}1m00s {2}░+ {2}0\/1,000 steps\n$/,
+    );
     writeFileSync(join(run!.path, "status.json"), "{");
     vi.advanceTimersByTime(60_000);
-    expect(stream.written.at(-1)).toMatch(/ 0\/1,000 steps\n$/);
+    expect(stream.written.at(-1)).toMatch(/^nlac, seed 0 {2}running .+ 0\/1,000 steps\n$/);
     display.end();
   }));
 
@@ -169,10 +171,10 @@ test("a run that exceeds its steps is shown at them, with the report's success a
       values: { "eval/success": success, environment_steps: steps },
     });
     writeRun(run!.path, [row(0, 0, 0), row(4, 0.1, 320), row(8, 0.71, 480)]);
-    writeStatus(run!, { phase: "evaluate", done: 0, total: 0, fraction: 1, left: 0 });
+    writeStatus(run!, { phase: "evaluate", done: 0, total: 64, fraction: 1, left: 0 });
     vi.advanceTimersByTime(61_000);
     expect(stream.written[1]).toBe(
-      `nlac, seed 0  running   1m00s, finishing  ${"█".repeat(16)}  400/400 steps  success 0.41\n`,
+      `nlac, seed 0  evaluate 0/64  1m00s, finishing  ${"█".repeat(16)}  400/400 steps  success 0.41\n`,
     );
     const comparison = comparisonOf({
       environmentSteps: 400,

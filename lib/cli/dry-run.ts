@@ -166,13 +166,16 @@ function renderMemory({ assumed, atLimits }: Fit): string {
 }
 
 function renderDevices(fits: readonly Fit[]): string {
-  const rows = [["device", "has", "as assumed", "at the limits", "update", "iteration", "run"]];
+  const warms = fits.some(({ time }) => seconds(time.warmup) > 0);
+  const times = ["update", "iteration", "run"];
+  const rows = [["device", "has", "as assumed", "at the limits", ...(warms ? ["warm-up"] : []), ...times]];
   for (const { device, assumed, atLimits, time } of fits) {
     rows.push([
       device.name,
       formatBytes(device.memory),
       room(device.memory - assumed.peak),
       room(device.memory - atLimits.peak),
+      ...(warms ? [duration(seconds(time.warmup))] : []),
       duration(seconds(time.update)),
       duration(seconds(time.iteration)),
       duration(seconds(time.run)),

@@ -30,6 +30,8 @@ export interface Spending {
 }
 
 export interface Time {
+  /** The whole warm-up. */
+  warmup: Spending;
   update: Spending;
   iteration: Spending;
   run: Spending;
@@ -62,11 +64,15 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
   iteration.generation += share * diagnosed.seconds;
   const run = scaled(iteration, work.iterations);
   const warmed = passCost(recipe, shape, work.warmup.pass, device);
-  const { steps } = work.warmup;
-  run.read += steps * warmed.read;
-  run.flops += steps * warmed.flops;
-  run.training += steps * (warmed.seconds + stepSeconds(recipe, shape, device, bytesOfStep));
-  return { update, iteration, run };
+  const warmup = scaled(
+    {
+      ...{ generated: 0, read: warmed.read, flops: warmed.flops, playing: 0, generation: 0 },
+      training: warmed.seconds + stepSeconds(recipe, shape, device, bytesOfStep),
+    },
+    work.warmup.steps,
+  );
+  for (const key of ["read", "flops", "training"] as const) run[key] += warmup[key];
+  return { warmup, update, iteration, run };
 }
 
 export function seconds({ playing, generation, training }: Spending): number {

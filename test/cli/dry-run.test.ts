@@ -5,6 +5,7 @@ import { type DryRun, renderDryRun } from "../../lib/cli/dry-run.ts";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu } from "../../lib/estimate/devices.ts";
 import { estimate } from "../../lib/estimate/estimate.ts";
+import { seconds } from "../../lib/estimate/time.ts";
 import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
 import { nlac } from "../support/command-line.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -99,6 +100,24 @@ describe("nlac train --dry-run", () => {
       expect(errors).toMatch(/^nlac: ERR_CONFIG: /);
       expect(errors).toContain(named);
     }
+  });
+
+  test("prints the time of a warm-up, which is a part of the run's", () => {
+    const timed = (steps: number) => {
+      const input = { name: "n", model: "SmolLM2-135M-Instruct", environment: { name: "errands" } };
+      const recipe = parseRecipe({ ...input, config: { iterations: 2 }, warmup: { steps } }, "a test");
+      const told = estimate(recipe, { turns: 5 }, small);
+      const text = renderDryRun({ recipe, environment: { trainingTasks: 1, turns: 5 }, estimate: told });
+      return { text, ...told.fits[0]!.time };
+    };
+    const [without, short, long] = [timed(0), timed(10), timed(20)];
+    expect(without.text).not.toMatch(/at the limits +warm-up/);
+    expect(short.text).toMatch(/at the limits {2}warm-up +update/);
+    expect(seconds(without.warmup)).toBe(0);
+    expect(seconds(short.warmup)).toBeGreaterThan(0);
+    expect(seconds(long.warmup)).toBeCloseTo(2 * seconds(short.warmup), 9);
+    for (const { run, iteration, warmup } of [without, short, long])
+      expect(seconds(run)).toBeCloseTo(2 * seconds(iteration) + seconds(warmup), 6);
   });
 
   test("prints memory, devices, remedies and assumptions", () => {

@@ -154,7 +154,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   try {
     const isFound = existsSync(join(path, "run.json"));
     // Without checkpoints it may still have episodes, if somebody deleted its checkpoints.
-    const recorded = statSync(join(path, "episodes.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
+    const file = join(path, "episodes.jsonl");
+    const recorded = onDisk(file, () => statSync(file, { throwIfNoEntry: false }))?.size ?? 0;
     const isContinued = isFound && (hasCheckpoint(path) || recorded > 0);
     if (isFound && !isContinued) {
       requireSameRecipe(given, path);
@@ -219,7 +220,6 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       { count: maxCorrections, tokens: maxCorrectionTokens },
     );
     closers.push(() => corrections.close());
-    const file = join(path, "episodes.jsonl");
     const recordedEpisodes = new RecordedEpisodes(file, model);
     const queue = new EpisodeQueue(file, model, groupSize);
     const tasks = new Tasks(options.tasks ?? (await tasksOf(environment, "train")), leases);

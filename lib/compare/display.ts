@@ -13,7 +13,7 @@ import {
 } from "../display/live-lines.ts";
 import { formatSeconds } from "../display/progress.ts";
 import { metricsPath } from "../run/metrics.ts";
-import { heartbeatMs, type RunStatus, readStatus } from "../run/status.ts";
+import { longestSilence, type RunStatus, readStatus } from "../run/status.ts";
 import { isOver, measureOf, pointsOf } from "./report.ts";
 import { type RunFigures, readFigures, valueAt } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
@@ -25,8 +25,6 @@ const readingPause = 50;
 const plainInterval = 60;
 const drawInterval = 2;
 const barWidth = 16;
-/** Seconds after which a status that says "running" is that of a killed process. */
-const longestSilence = (6 * heartbeatMs) / 1000;
 
 interface Standing {
   /** Size of the metrics file when it was last read. */
@@ -131,38 +129,40 @@ export class RunsDisplay {
     const widest = (part: keyof Widths) => Math.max(0, ...parts.map((texts) => texts[part].length));
     const widths = { state: widest("state"), time: widest("time"), counted: widest("counted") };
     this.#lines.draw([
-      ...shown.map((run) => this.#line(run, widths)),
+      ...shown.map((run, i) => this.#line(run, parts[i], widths)),
       ...(waiting > 0 ? [`${waiting} waiting`] : []),
     ]);
   }
 
-  /** The parts whose width differs between runs. */
-  #parts(run: ComparedRun, status = statusOf(run)): Record<keyof Widths, string> {
+  /** What a line shows of a run's progress. */
+  #parts(run: ComparedRun): Record<keyof Widths, string> & { share: number } {
     const { steps } = this.#read(run);
     const budget = this.#stepsOf(run.method);
+    const status = statusOf(run);
     return {
       state: status !== undefined && status.total > 0 ? phaseOf(status) : run.state,
       time: run.state === "running" ? timesOf(run, status) : formatKnown(run.outcome?.seconds ?? null),
       // The last collection may exceed the budget; figures are those at the budget.
       counted: `${formatCount(Math.min(steps, budget))}/${formatCount(budget)} steps`,
+      // Steps come before the updates that learn from them.
+      share: status?.fraction ?? steps / budget,
     };
   }
 
   /** @param widths of the parts, so that the lines of all runs have the same columns */
-  #line(run: ComparedRun, widths: Widths = { state: 0, time: 0, counted: 0 }): string {
-    const { steps } = this.#read(run);
-    const budget = this.#stepsOf(run.method);
+  #line(
+    run: ComparedRun,
+    { state, time, counted, share } = this.#parts(run),
+    widths: Widths = { state: 0, time: 0, counted: 0 },
+  ): string {
     const success = this.#success(run);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const status = statusOf(run);
-    const { state, time, counted } = this.#parts(run, status);
     const isLive = this.#stream.isTTY === true;
     const parts: LinePart[] = [
       { text: nameOf(run).padEnd(names), drop: 0 },
       { text: state.padEnd(Math.max(8, widths.state)), drop: 2 },
       ...(time === "" && !isLive ? [] : [{ text: time.padEnd(widths.time), drop: 0 }]),
-      // Steps come before the updates that learn from them.
-      { text: progressBar(status?.fraction ?? steps / budget, barWidth), drop: 3 },
+      { text: progressBar(share, barWidth), drop: 3 },
       { text: counted.padStart(widths.counted), drop: 1 },
     ];
     // A run without a success yet leaves its place free.

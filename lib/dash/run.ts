@@ -18,7 +18,7 @@ import {
   type SampleRecord,
   sampleRecordSchema,
 } from "../run/samples.ts";
-import { heartbeatMs, type RunStatus, readStatus } from "../run/status.ts";
+import { longestSilence, type RunStatus, readStatus } from "../run/status.ts";
 import { endless } from "../run/training-run.ts";
 import { RecordFollower, type Summarize } from "./follow.ts";
 import { curveOf, placesOf, thinned } from "./metrics.ts";
@@ -181,7 +181,7 @@ export class DashRun {
     const watched = (performance.now() - this.#beat.seen) / 1000;
     // Clocks jump, and those of two machines differ: once a heartbeat has changed, only changes count.
     const silent = this.#beat.isFirst ? Math.max(watched, Date.now() / 1000 - heartbeat) : watched;
-    return state === "running" && silent > (heartbeatMs * 6) / 1000 ? "lost" : state;
+    return state === "running" && silent > longestSilence ? "lost" : state;
   }
 
   summary(): RunSummary {

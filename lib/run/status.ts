@@ -35,6 +35,8 @@ export type RunStatus = z.infer<typeof runStatus>;
 
 /** Milliseconds between two writes while nothing changes. */
 export const heartbeatMs = 5000;
+/** Seconds without a write after which a process that was running has ended. */
+export const longestSilence = (heartbeatMs * 6) / 1000;
 
 /** Undefined for a run of an earlier version. Throws ERR_RUN for a damaged file. */
 export function readStatus(run: string): RunStatus | undefined {

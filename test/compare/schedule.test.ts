@@ -240,7 +240,7 @@ test("a run resumes after the description of its recipe was changed", () =>
     expect(() => requireSameRecipe(found)).not.toThrow();
   }));
 
-test('a run resumes although it recorded the type that "auto" stands for', () =>
+test("a run whose recipe leaves the dtype to nlac resumes", () =>
   inDirectory((directory) => {
     const auto = { ...resolved, learner: { ...resolved.learner, dtype: "auto" as const } };
     const recorded = { ...auto, learner: { ...auto.learner, dtype: "bfloat16" as const } };

@@ -21,7 +21,16 @@ import { onDisk } from "../files/disk.ts";
 import { Learner } from "../learner/learner.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "../recipe/recipe.ts";
 import { baseOf } from "../recipe/run-recipe.ts";
-import { openRun, requireGiven, requireSameRecipe, setAside } from "../recipe/train-recipe.ts";
+import {
+  endOf,
+  type OpenedRun,
+  openRun,
+  removeUnsaved,
+  requireGiven,
+  requireSameRecipe,
+  setAside,
+} from "../recipe/train-recipe.ts";
+import { warmUpRun } from "../recipe/warm-up-run.ts";
 import { checkpointPath, hasCheckpoint } from "../run/checkpoints.ts";
 import { readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
@@ -41,7 +50,7 @@ import { PinnedVersions } from "./pinned-versions.ts";
 import { answerIds, RecordedEpisodes } from "./recorded-episodes.ts";
 import { SharedLearner } from "./shared-learner.ts";
 import { Tasks, tasksConfig } from "./tasks.ts";
-import { Trainer, versionIn } from "./trainer.ts";
+import { changesIn, Trainer } from "./trainer.ts";
 import { findVersion, listVersions, nextStart } from "./versions.ts";
 
 /** Options of `serveAndTrain`; those of `serve` have the same meaning. */
@@ -102,7 +111,7 @@ export interface ServeAndTrainOptions
   maxPinned?: number;
   /**
    * Ends the start, which takes minutes if the recipe has a warm-up: `serveAndTrain` then throws
-   * ERR_ABORTED, and a new run is removed. A server that listens is ended by `close`.
+   * ERR_ABORTED. The next start continues the warm-up. A server that listens is ended by `close`.
    */
   signal?: AbortSignal;
   progress?: Progress;
@@ -174,11 +183,10 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const abort = () => controller.abort(signal!.reason);
     throwIfAborted(signal);
     signal?.addEventListener("abort", abort);
-    const opened = await openRun(environment, recipe, path, lock, {
-      ...{ signal: controller.signal, progress, log },
-    }).finally(() => signal?.removeEventListener("abort", abort));
-    // The run, with its checkpoints and samples, contains what clients say.
-    if (!lock) onDisk(path, () => chmodSync(path, 0o700));
+    const starting = { signal: controller.signal, progress, log };
+    const opened = await openWarm(environment, recipe, path, lock, starting).finally(() =>
+      signal?.removeEventListener("abort", abort),
+    );
     const { model: learner, run, from } = opened;
     closers.splice(closers.indexOf(release), 1); // the run has the lock now
     const described = readDescription(path) as { id: string; recipe: Record<string, unknown> };
@@ -197,7 +205,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     const model = new SharedLearner(learner, {
       share: new DeviceShare({ maxFirstTokenMs }),
       start: nextStart(path),
-      changes: from === undefined ? 0 : Number(versionIn(from.saved.state).split(".")[1]),
+      changes: from === undefined || from.saved.warmup !== undefined ? 0 : changesIn(from.saved),
       maxTrainingWaitMs,
       keptVersions,
       pinned,
@@ -328,6 +336,26 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     };
   } catch (error) {
     await closeAll(closers);
+    throw error;
+  }
+}
+
+/** Opens the run and warms up its model. Throws ERR_ABORTED; see `openRun` and `warmUpRun`. */
+async function openWarm(
+  environment: Environment,
+  ...given: Parameters<typeof openRun>
+): Promise<OpenedRun<Learner>> {
+  const [recipe, path, lock] = given;
+  const opened = await openRun(...given);
+  try {
+    // The run, with its checkpoints and samples, contains what clients say.
+    if (!lock) onDisk(path, () => chmodSync(path, 0o700));
+    if (await warmUpRun({ ...opened, recipe, environment })) return opened;
+    throw new NlacError("ERR_ABORTED", "The warm-up was stopped: the next start continues it.");
+  } catch (error) {
+    opened.run.close(...endOf(error));
+    if (!lock) removeUnsaved(path);
+    await opened.model.dispose();
     throw error;
   }
 }

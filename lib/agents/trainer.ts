@@ -11,7 +11,7 @@ import { Learner } from "../learner/learner.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { baseOf } from "../recipe/run-recipe.ts";
 import { endOf, trainModel } from "../recipe/train-recipe.ts";
-import { checkpointPath, chooseCheckpoint } from "../run/checkpoints.ts";
+import { checkpointPath, chooseCheckpoint, type SavedState } from "../run/checkpoints.ts";
 import { lockRun, RunDirectory, type RunOptions } from "../run/directory.ts";
 import type { TrainingResult } from "../run/training-run.ts";
 import type { Reporting } from "../sinks/reporting.ts";
@@ -244,14 +244,14 @@ export class Trainer {
       const from = await chooseCheckpoint(path, { warn: log });
       const target = this.#rollBackTo;
       const weights = target === undefined ? from.path : checkpointPath(path, target.checkpoint);
-      if (target !== undefined) this.#corrected = servedStateOf(path, target.checkpoint).corrections;
+      if (target !== undefined) this.#corrected = servedStateOf(path, target.checkpoint)!.corrections;
       if (target !== undefined || failed) {
         const { seed } = recipe.config;
+        const changes = target ? Number(target.name.split(".")[1]) : changesIn(from.saved);
         const learner = await Learner.resume(join(weights, "learner"), {
           ...{ ...recipe.learner, seed, base: baseOf(recipe) },
           verify: target !== undefined,
         });
-        const changes = Number((target?.name ?? versionIn(from.saved.state)).split(".")[1]);
         await model.replace(learner, nextStart(path), changes);
         guard.reset();
       }
@@ -270,10 +270,18 @@ export class Trainer {
   }
 }
 
-/** The version in a checkpoint's state. Throws ERR_CHECKPOINT for a run that was not served. */
-export function versionIn(state: Record<string, unknown>): string {
+/**
+ * The changes of the weights in a checkpoint. Throws ERR_CHECKPOINT for one of a warm-up, or of a
+ * run that was not served.
+ */
+export function changesIn({ state, warmup }: SavedState): number {
+  if (warmup !== undefined)
+    throw new NlacError(
+      "ERR_CHECKPOINT",
+      "The only checkpoint is one of the warm-up: start the server again.",
+    );
   const parsed = savedServed.safeParse(state);
   if (!parsed.success)
     throw new NlacError("ERR_CHECKPOINT", "The checkpoint was not made by nlac serve --train.");
-  return `${parsed.data.served.start}.${parsed.data.served.changes}`;
+  return parsed.data.served.changes;
 }

@@ -48,22 +48,26 @@ export interface Version {
  */
 export function listVersions(run: string): Version[] {
   requireRun(run);
-  return checkpointNumbers(run).map((checkpoint) => {
-    const { start, changes, quality } = servedStateOf(run, checkpoint);
+  return checkpointNumbers(run).flatMap((checkpoint) => {
+    const served = servedStateOf(run, checkpoint);
+    if (served === undefined) return [];
+    const { start, changes, quality } = served;
     const path = stateFileOf(run, checkpoint);
     const time = onDisk(path, () => statSync(path)).mtimeMs;
-    return { name: `${start}.${changes}`, checkpoint, time, quality };
+    return [{ name: `${start}.${changes}`, checkpoint, time, quality }];
   });
 }
 
 /**
- * What a checkpoint of a served run has besides the algorithm's state. Throws ERR_CHECKPOINT,
- * ERR_IO.
+ * What a checkpoint of a served run has besides the algorithm's state. Undefined for one of its
+ * warm-up. Throws ERR_CHECKPOINT, ERR_IO.
  */
-export function servedStateOf(run: string, checkpoint: number): ServedState {
+export function servedStateOf(run: string, checkpoint: number): ServedState | undefined {
   const path = stateFileOf(run, checkpoint);
-  const file = z.looseObject({ state: z.unknown() });
-  const parsed = savedServed.safeParse(readJson(path, file, "ERR_CHECKPOINT").state);
+  const file = z.looseObject({ state: z.unknown(), warmup: z.int().optional() });
+  const { state, warmup } = readJson(path, file, "ERR_CHECKPOINT");
+  if (warmup !== undefined) return undefined;
+  const parsed = savedServed.safeParse(state);
   if (parsed.success) return parsed.data.served;
   throw new NlacError(
     "ERR_CHECKPOINT",

@@ -55,8 +55,7 @@ Examples:
 Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
 continues from there, bit for bit with the same number of threads. It compares
 checksums first. If the newest checkpoint is damaged, it says so and uses the
-newest undamaged one; later ones are renamed to N.aside. A run that is stopped
-during the warm-up has no checkpoint, and its directory is removed.
+newest undamaged one; later ones are renamed to N.aside.
 
 On several GPUs or machines, a launcher starts this command once per rank and
 sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. With --run, a
@@ -130,14 +129,17 @@ async function trainHere(recipe: Recipe, flags: TrainFlags, ranks?: Ranks): Prom
 function summary(recipe: Recipe, result: RecipeResult, seconds: number, onRanks: boolean): string {
   const { episodes, environmentSteps, updates, stopped } = result;
   const run = asTyped(result.run);
-  // No phase of a training has begun.
-  const isIdle = !stopped && readStatus(result.run)?.phase === "";
+  const status = readStatus(result.run);
+  const isIdle = !stopped && status?.phase === ""; // no phase of a training has begun
+  const inWarmUp = stopped && status?.phase === "warm-up";
   const warm = recipe.warmup.steps > 0 ? " --set warmup.steps=0" : "";
   return [
     isIdle
       ? "Nothing was left to train: the run had finished."
       : `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
-    `${counted(episodes, "episode")}, ${counted(environmentSteps, "environment step")}, ${counted(updates, "update")}.`,
+    inWarmUp
+      ? `${status.done} of ${counted(status.total, "warm-up step")}.`
+      : `${counted(episodes, "episode")}, ${counted(environmentSteps, "environment step")}, ${counted(updates, "update")}.`,
     ...successLine(result.run),
     "",
     ...(isIdle

@@ -43,7 +43,7 @@ import {
 import { note, readDescription, requireNewRun } from "../run/description.ts";
 import { lockRun, RunDirectory } from "../run/directory.ts";
 import { StopFile } from "../run/stop-file.ts";
-import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
+import { newCounters, type TrainingResult, type TrainingRun, trainingResult } from "../run/training-run.ts";
 import { openSinks, Reporting } from "../sinks/reporting.ts";
 import type { Sink } from "../sinks/sink.ts";
 import { requireProposer } from "../training/hope-config.ts";
@@ -53,18 +53,15 @@ import {
   requireHindsight,
   requireTasks,
 } from "../training/requirements.ts";
-import { warmUp } from "../training/warmup.ts";
 import { parseRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
 import { baseOf, changedFields, recipeOf } from "./run-recipe.ts";
+import { warmUpRun } from "./warm-up-run.ts";
 
 /** Options of `trainRecipe`. */
 export interface TrainRecipeOptions {
   /** Where the run is written. Default: runs/<recipe>-<date>. */
   directory?: string | undefined;
-  /**
-   * Stops the run at the next safe point, with a checkpoint. During the warm-up nothing has been
-   * saved yet: the call then rejects with ERR_ABORTED and the directory is removed.
-   */
+  /** Stops the run at the next safe point, with a checkpoint. */
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
   /** Called with what is being loaded, with the run directory, and with warnings. */
@@ -91,7 +88,7 @@ export interface RecipeResult extends TrainingResult {
   run: string;
 }
 
-/** A recipe's model and run directory, ready to train. */
+/** A recipe's model and run directory, to be warmed up and trained. */
 export interface OpenedRun<Model> {
   model: Model;
   rewardModel: Learner | undefined;
@@ -273,18 +270,23 @@ async function trainIn(
   options: ResumeRunOptions,
 ): Promise<TrainingResult> {
   const opened = await openSinks(recipe.report);
-  const { model, rewardModel, run } = await openRun(environment, recipe, path, lock, options);
+  const openedRun = await openRun(recipe, path, lock, options);
+  const { model, rewardModel, run } = openedRun;
   const { id, recipe: recorded } = readDescription(path) as { id: string; recipe: Record<string, unknown> };
   const sinks = [...opened, ...(options.sinks ?? [])];
   const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: recorded });
   const log = options.log ?? ((line: string) => process.emitWarning(line));
   let rollouts: Rollouts<TrainedModel> | undefined;
-  try {
+  const train = async () => {
     rollouts = recipe.rollouts && (await openRollouts(model, recipe.rollouts, { log }));
     const reported = reporting.of(run);
-    const result = await trainModel(
+    return trainModel(
       ...[recipe, rollouts?.model ?? model, environment, rollouts?.of(reported) ?? reported, rewardModel],
     );
+  };
+  try {
+    const isWarm = await warmUpRun({ ...openedRun, recipe, environment });
+    const result = isWarm ? await train() : trainingResult(newCounters(), true);
     run.close(result.stopped ? "stopped" : "finished");
     reporting.ended(result);
     return result;
@@ -301,10 +303,8 @@ async function trainIn(
   }
 }
 
-/**
- * Removes a run that was stopped or failed before its first checkpoint: it could not be resumed.
- */
-function removeUnsaved(path: string): void {
+/** Removes a run that failed before its first checkpoint: it could not be resumed. */
+export function removeUnsaved(path: string): void {
   if (!hasCheckpoint(path)) rmSync(path, { recursive: true });
 }
 
@@ -325,27 +325,24 @@ export function trainModel(
 }
 
 /**
- * Opens the model and the run directory of a recipe, and warms up a new model.
+ * Opens the model and the run directory of a recipe.
  *
  * @param lock the lock of a run that is resumed; undefined for a new run
  * @throws NlacError as `trainRecipe` and `resumeRun`
  */
 export function openRun(
-  environment: Environment,
   recipe: Recipe,
   path: string,
   lock: Lock | undefined,
   options: Omit<ResumeRunOptions, "ranks">,
 ): Promise<OpenedRun<Learner>>;
 export function openRun(
-  environment: Environment,
   recipe: Recipe,
   path: string,
   lock: Lock | undefined,
   options: ResumeRunOptions,
 ): Promise<OpenedRun<TrainedModel>>;
 export async function openRun(
-  environment: Environment,
   recipe: Recipe,
   path: string,
   lock: Lock | undefined,
@@ -404,8 +401,6 @@ export async function openRun(
       : RunDirectory.create(path, runOptions);
     log?.(`run directory: ${path}`);
     if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
-    if (!from) await warm(recipe, model, environment, directory.progress, signal);
-    if (!from && rewardModel) await warm(recipe, rewardModel, environment, directory.progress, signal);
     return { model, rewardModel, run: directory, from };
   } catch (error) {
     directory?.close(...endOf(error));
@@ -437,33 +432,6 @@ function sourceOf(recipe: Recipe, heads: "value" | "q" | undefined, checkpoint?:
     model: existsSync(join(model, "run.json")) ? learnerDirectory(model) : model,
     options,
   };
-}
-
-/**
- * The recipe's warm-up, if it has one. It is short: a stop abandons it, and nothing has been saved
- * yet.
- */
-async function warm(
-  recipe: Recipe,
-  model: TrainedModel,
-  environment: Environment,
-  progress: Progress,
-  signal: AbortSignal,
-): Promise<void> {
-  if (recipe.warmup.steps === 0) return;
-  progress.phase("warm-up", recipe.warmup.steps);
-  await warmUp({
-    model,
-    environment,
-    config: recipe.warmup,
-    seed: recipe.config.seed,
-    signal,
-    onStep: (step, nll, tokens) => {
-      progress.show({ NLL: nll });
-      progress.advance(step, tokens);
-    },
-  });
-  progress.hide?.("NLL");
 }
 
 /** The final status of a run that `error` ended. */

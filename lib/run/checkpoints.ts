@@ -22,6 +22,8 @@ export const savedState = z.strictObject({
   /** `id` in run.json. */
   run: z.string(),
   state: z.record(z.string(), z.unknown()),
+  /** Steps of the warm-up, over all models, if it has not ended: `state` is empty then. */
+  warmup: z.int().min(0).optional(),
   files: z.strictObject({
     metrics: fileState,
     trajectories: fileState,

@@ -188,7 +188,7 @@ export class RunDirectory implements TrainingRun {
   async restore(): Promise<
     { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
   > {
-    if (this.#from === undefined) return undefined;
+    if (this.#from === undefined || this.#from.saved.warmup !== undefined) return undefined;
     return {
       state: this.#from.saved.state,
       trajectories: readEpisodes(trajectoriesPath(this.path), this.#model!),
@@ -221,7 +221,7 @@ export class RunDirectory implements TrainingRun {
     this.#probed.append(record);
   }
 
-  async checkpoint({ state, model, rewardModel, replay }: Checkpoint, force: boolean): Promise<void> {
+  async checkpoint({ state, warmup, model, rewardModel, replay }: Checkpoint, force: boolean): Promise<void> {
     const interval = (this.#options.checkpointSeconds ?? 600) * 1000;
     if (!force && performance.now() - this.#lastCheckpoint < interval) return;
     const root = join(this.path, "checkpoints");
@@ -241,6 +241,7 @@ export class RunDirectory implements TrainingRun {
       format: 1,
       run: this.#id,
       state,
+      ...(warmup !== undefined && { warmup }),
       files: {
         metrics: this.#metrics.seal(),
         trajectories: this.#trajectories.seal(),

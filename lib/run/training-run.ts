@@ -14,6 +14,8 @@ import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
 export interface Checkpoint {
   /** The algorithm's counters, as plain JSON. */
   state: Record<string, unknown>;
+  /** Steps of the warm-up, over all models, if it has not ended: the algorithm has not begun. */
+  warmup?: number;
   model: LanguageModel;
   /** For methods with a reward model beside the policy. */
   rewardModel?: LanguageModel;
@@ -199,7 +201,7 @@ export interface TrainingRun {
   readonly nextDemonstrations?: (most: number) => Promise<ArrivedDemonstrations>;
   /**
    * The last checkpoint: its state, the episodes before it (iterable once, one in memory at a
-   * time), and the replay buffer's directory. Undefined in a new run.
+   * time), and the replay buffer's directory. Undefined if the algorithm has not begun.
    */
   restore(): Promise<
     { state: Record<string, unknown>; trajectories: Stream<Trajectory>; replay: string } | undefined

@@ -58,17 +58,22 @@ export interface WarmupOptions<Task> {
   config: WarmupConfig;
   seed: number;
   signal?: AbortSignal;
-  /** Called after every step with the mean NLL of its examples, in nats per token. */
-  onStep?: (step: number, nll: number, tokens: number) => void;
+  /** Steps that were taken before it was interrupted. Default 0. */
+  stepsDone?: number;
+  /**
+   * Called after every step with the mean NLL of its examples, in nats per token. The next step
+   * waits for a promise that it returns.
+   */
+  onStep?: (step: number, nll: number, tokens: number) => unknown;
 }
 
 /**
  * Takes `config.steps` steps on demonstrated examples. θ̄ does not move: methods that have one set
- * it.
+ * it. A warm-up that was interrupted continues from `stepsDone`, with the model as it was then.
  * @throws NlacError ERR_CONFIG if the environment has no demonstrations or no tasks, ERR_ABORTED
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
-  const { model, environment, config, seed } = options;
+  const { model, environment, config, seed, stepsDone = 0 } = options;
   const tasks = await requireTasks(environment, "train");
   const order = permutation(tasks.length, seed, streams.warmup);
   const texts: ScoredText[] = [];
@@ -79,7 +84,7 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   }
   let shuffled: number[] = [];
   let shuffledFor = -1;
-  for (let step = 0; step < config.steps; step++) {
+  for (let step = stepsDone; step < config.steps; step++) {
     throwIfAborted(options.signal);
     const batch = Array.from({ length: config.batchSize }, (_, i) => {
       const at = step * config.batchSize + i;
@@ -98,7 +103,7 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
     await model.step({ learningRate, betas: config.betas, moments: "warmup" });
     const tokens = losses.reduce((sum, { length }) => sum + length, 0);
     const total = losses.reduce((sum, loss) => sum + loss.reduce((a, b) => a + b, 0), 0);
-    options.onStep?.(step + 1, total / tokens, tokens);
+    await options.onStep?.(step + 1, total / tokens, tokens);
   }
   await model.discardMoments("warmup");
 }

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it } from "vitest";
@@ -107,28 +107,47 @@ describe("a server that trains", () => {
       ]);
     }));
 
-  it("can be stopped in its warm-up, and starts anew after it was killed there", () =>
+  it("can be stopped in its warm-up, and continues it at the next start", () =>
     inDirectory(async (directory) => {
       const run = join(directory, "run");
       const controller = new AbortController();
-      const begun: number[] = [];
+      const advanced: number[] = [];
       const progress: Progress = {
         ...silentProgress,
         advance(done) {
-          begun.push(done);
-          // As a killed process leaves it.
-          if (done === 1) cpSync(run, `${run}-killed`, { recursive: true });
-          controller.abort();
+          advanced.push(done);
+          if (done === 2) controller.abort();
         },
       };
-      const recipe = { ...servedErrands(), warmup: { steps: 50, batchSize: 1, episodes: 1 } };
-      const { signal } = controller;
-      const stopped = start(run, { recipe, progress, signal });
+      const warmup = { steps: 4, batchSize: 1, episodes: 1 };
+      const recipe = { ...servedErrands(), warmup };
+      const stopped = start(run, { recipe, progress, signal: controller.signal });
       await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
-      expect(begun).toEqual([1]);
-      expect(existsSync(run)).toBe(false);
+      expect(statSync(run).mode & 0o777).toBe(0o700);
+      expect(listVersions(run)).toEqual([]);
+      const { server, client } = await start(run, { recipe, progress });
+      expect(server.version).toBe("1.0");
+      expect(advanced).toEqual([1, 2, /* continued */ 2, 3, 4]);
+      expect(listVersions(run).map(({ name }) => name)).toEqual(["1.0"]);
+      for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
+      await until(() => server.updates > 0);
+    }));
 
+  it("starts anew if it was killed before its first checkpoint", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
       const killed = `${run}-killed`;
+      const progress: Progress = {
+        ...silentProgress,
+        advance(done) {
+          // As a killed process leaves it.
+          if (done === 1) cpSync(run, killed, { recursive: true });
+        },
+      };
+      const recipe = { ...servedErrands(), warmup: { steps: 2, batchSize: 1, episodes: 1 } };
+      const first = await start(run, { recipe, progress });
+      await first.server.close(20);
+
       writeFileSync(join(killed, "lock"), lockOf(process.ppid, { ended: true }));
       await expect(start(killed, { recipe: servedErrands() })).rejects.toMatchObject({ code: "ERR_RUN" });
       writeFileSync(join(killed, "episodes.jsonl"), "an episode"); // then checkpoints were deleted
@@ -136,7 +155,7 @@ describe("a server that trains", () => {
       writeFileSync(join(killed, "episodes.jsonl"), "");
       const { server } = await start(killed, { recipe });
       expect(server.version).toBe("1.0");
-      expect(readdirSync(directory).sort()).toEqual(["run-killed", "run-killed.aside-1"]);
+      expect(readdirSync(directory).sort()).toEqual(["run", "run-killed", "run-killed.aside-1"]);
     }));
 
   it("trains with RFT, and continues", () =>

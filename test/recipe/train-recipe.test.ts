@@ -1,15 +1,20 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Progress, silentProgress } from "../../lib/display/progress.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe, resumeRun, trainOrResume, trainRecipe } from "../../lib/index.ts";
-import { parseRecipe } from "../../lib/recipe/recipe.ts";
+import { parseRecipe, type Recipe } from "../../lib/recipe/recipe.ts";
 import { requireSameRecipe } from "../../lib/recipe/train-recipe.ts";
-import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { learnerDirectory, newestCheckpoint } from "../../lib/run/checkpoints.ts";
 import { writeDescription } from "../../lib/run/description.ts";
 import type { MetricsRow } from "../../lib/run/metrics.ts";
+import { readStatus } from "../../lib/run/status.ts";
+import { verifyRun } from "../../lib/run/verify.ts";
 import { nlac } from "../support/command-line.ts";
+import { lockOf } from "../support/locks.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-train-recipe-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -41,12 +46,59 @@ test("a recipe runs from TypeScript as it does from the command line", async () 
   expect({ run, stopped, updates }).toEqual({ run: here, stopped: false, updates: result.updates });
 });
 
-test("a signal stops the warm-up, and nothing is left", async () => {
-  const directory = join(root, "stopped");
-  const recipe = await loadRecipe("errands-base", changes);
-  const stopped = trainRecipe(recipe, { directory, signal: AbortSignal.abort() });
-  await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
-  expect(existsSync(directory)).toBe(false);
+const sha256 = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex");
+
+/** Calls `then` after every step of a warm-up, with the number of steps over all models. */
+function afterWarmUpSteps(then: (step: number) => void): Progress {
+  let steps = 0;
+  // A call without tokens shows the steps before a resume.
+  return { ...silentProgress, advance: (_, tokens = 0) => tokens > 0 && then(++steps) };
+}
+
+describe.each([
+  ["errands-base", ["learner"], [0, 2]],
+  ["hope/errands", ["learner", "reward-model"], [3, 4]],
+])("the warm-up of %s", (name, models, stops) => {
+  let recipe: Recipe;
+  const weightsOf = (run: string) =>
+    models.map((model) => sha256(readFileSync(join(newestCheckpoint(run), model, "model.safetensors"))));
+  const whole = join(root, `${name}-whole`);
+  beforeAll(async () => {
+    recipe = await loadRecipe(name, [...changes, "config.iterations=0", "config.evaluation.every=0"]);
+    await trainRecipe(recipe, { directory: whole });
+  });
+
+  test.each(stops)("continues bit for bit if it is stopped after %i steps", async (steps) => {
+    const directory = join(root, `${name}-stopped-${steps}`);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const progress = afterWarmUpSteps((step) => step === steps && controller.abort());
+    if (steps === 0) controller.abort();
+    const stopped = await trainRecipe(recipe, { directory, signal, progress });
+    expect(stopped).toMatchObject({ stopped: true, updates: 0, episodes: 0 });
+    expect(readStatus(directory)).toMatchObject({ state: "stopped", phase: "warm-up" });
+    for await (const { faults } of verifyRun(directory)) expect(faults).toEqual([]);
+    expect(weightsOf(directory)).not.toEqual(weightsOf(whole));
+    await resumeRun(directory);
+    expect(weightsOf(directory)).toEqual(weightsOf(whole));
+  });
+
+  test("continues bit for bit from a checkpoint that was saved during it, if it is killed", async () => {
+    const directory = join(root, `${name}-running`);
+    const killed = join(root, `${name}-killed`);
+    const saving = { ...recipe, run: { ...recipe.run, checkpointSeconds: 0 } };
+    const progress = afterWarmUpSteps((step) => {
+      if (step === 3) cpSync(directory, killed, { recursive: true });
+    });
+    await trainRecipe(saving, { directory, progress });
+    writeFileSync(join(killed, "lock"), lockOf(process.ppid, { ended: true }));
+    let steps = 0;
+    const options = { directory: killed, progress: afterWarmUpSteps(() => steps++) };
+    const { stopped } = await trainOrResume(saving, options);
+    // Two of the steps were saved.
+    expect({ stopped, steps }).toEqual({ stopped: false, steps: 3 * models.length - 2 });
+    expect(weightsOf(killed)).toEqual(weightsOf(whole));
+  });
 });
 
 test("a file named stop in the run stops it with a checkpoint, and it can be continued", async () => {

@@ -186,6 +186,22 @@ test("the learning rate falls to 0, θ̄ does not change, and the same seed draw
   expect(await run()).toEqual(events);
 });
 
+test("a warm-up that was interrupted shows the rest of the examples, at the rates of its steps", async () => {
+  const options = {
+    environment: solvedErrand(),
+    config: warmupConfig.parse({ steps: 7, batchSize: 3, episodes: 1 }),
+    seed: 0,
+  };
+  const events = async (stepsDone?: number) => {
+    const model = new ScriptedModel(() => "");
+    await warmUp({ ...options, model, ...(stepsDone !== undefined && { stepsDone }) });
+    return model.events.filter(({ kind }) => kind === "nll" || kind === "step");
+  };
+  const whole = await events();
+  expect(whole).toHaveLength(14);
+  for (const done of [0, 1, 3, 6, 7]) expect(await events(done)).toEqual(whole.slice(2 * done));
+});
+
 test("every epoch shows each example once, also if it begins within a batch", async () => {
   const world = solvedErrand();
   const model = new ScriptedModel(() => "");

@@ -131,6 +131,7 @@ describe("a server that trains", () => {
       expect(listVersions(run).map(({ name }) => name)).toEqual(["1.0"]);
       for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `errand-${i}`, i);
       await until(() => server.updates > 0);
+      await server.close(20);
     }));
 
   it("starts anew if it was killed before its first checkpoint", () =>

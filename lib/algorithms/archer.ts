@@ -172,6 +172,7 @@ export async function trainArcher<Task>(options: ArcherOptions<Task>): Promise<T
       const updates = updatesIn(state, config);
       run.progress.phase("update", updates);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < updates && replay.size > 0) {
         const ofCritic = state.updatesDone < config.criticUpdatesPerIteration;
         const metrics = ofCritic ? await updateCritic(training) : await updatePolicy(training);

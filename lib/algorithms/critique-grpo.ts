@@ -263,6 +263,7 @@ export async function trainCritiqueGrpo<Task>(options: CritiqueGrpoOptions<Task>
       const scores = state.scores.map(restoreScores);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < updatesPerIteration) {
         const metrics = await update(training, samples, scores);
         state.updates++;

@@ -240,6 +240,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
       const scores = state.scores.map(restoreScores);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < updatesPerIteration) {
         const metrics = await update(training, samples, scores);
         state.updates++;

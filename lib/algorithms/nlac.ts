@@ -302,6 +302,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
       // Lines 7-11: each update takes a step on L1 and one on L2, and moves θ̄.
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < config.updatesPerIteration && replay.drawable) {
         const metrics = await update(training);
         await model.dropCaches(); // without a step in between, the KV caches would still be warm

@@ -214,6 +214,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
       const estimates = estimate(samples, scores, state.bootstraps, config);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < updatesPerIteration) {
         const metrics = await update(training, samples, scores, estimates);
         state.updates++;

@@ -193,6 +193,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
       }
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       if (config.restart && state.updatesDone === 0 && successes.size > 0)
         await startAgain(model as PolicyGradientModel);
       while (state.updatesDone < config.updatesPerIteration && successes.size > 0) {

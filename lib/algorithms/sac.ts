@@ -197,6 +197,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
       }
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
+      showOverall();
       while (state.updatesDone < config.updatesPerIteration && replay.size > 0) {
         const metrics = await update(training);
         state.updates++;

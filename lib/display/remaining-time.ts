@@ -15,14 +15,18 @@ export class RemainingTime {
     this.#phaseStarted = now;
   }
 
-  /** @param fraction the share of the whole training that is done, 0 to 1 */
+  /**
+   * @param fraction the share of the whole training that is done, 0 to 1. It falls when a last
+   *   iteration turns out to be longer than what was left
+   */
   overall(fraction: number, now: number): void {
-    if (this.#start === undefined) {
+    if (this.#start === undefined || fraction < this.#start.fraction) {
       this.#start = { fraction, time: now };
       this.#last = { fraction, time: now, step: 0 };
       return;
     }
     const step = fraction - this.#last.fraction;
+    if (step < 0) this.#last = { fraction, time: now, step: this.#last.step };
     if (step <= 0) return;
     const isFirst = this.#last.fraction === this.#start.fraction;
     if (isFirst) this.#before = Math.max(0, (this.#phaseStarted ?? now) - this.#start.time);

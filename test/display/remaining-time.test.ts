@@ -35,3 +35,22 @@ test("the last step is never shown as done before it is", () => {
   remaining.overall(1, 501);
   expect(remaining.left(502)).toBe(0);
 });
+
+test("a share that falls, as when more is left than was expected, counts at once", () => {
+  const remaining = new RemainingTime();
+  remaining.overall(0, 0);
+  remaining.overall(0.49, 49);
+  remaining.overall(0.99, 99);
+  expect(remaining.left(99)).toBeCloseTo(1, 9);
+  remaining.overall(0.8, 120);
+  expect(remaining.left(120)).toBeCloseTo(30, 9);
+  remaining.overall(0.9, 135);
+  expect(remaining.left(135)).toBeCloseTo(15, 9);
+
+  const resumed = new RemainingTime();
+  resumed.overall(0.82, 0);
+  resumed.overall(0.8, 10);
+  expect(resumed.left(10)).toBeUndefined();
+  resumed.overall(0.85, 35);
+  expect(resumed.left(35)).toBeCloseTo(75, 9);
+});

@@ -128,7 +128,6 @@ export async function evaluatePlayer(
     }
     if (diagnosed !== undefined) {
       stage = ", in the diagnosis";
-      progress.phase("diagnose", 1);
       const { transitions, branches } = flags;
       diagnosis = await diagnose({
         ...{ model: agent.learner!, environment, tasks: await environment.tasks(split), number: 0 },
@@ -144,7 +143,7 @@ export async function evaluatePlayer(
           maxActionTokens: reactConfig.parse(config).maxActionTokens,
           diagnostics: { every: 1, transitions, branches },
         },
-        run: { signal },
+        run: { signal, progress },
       });
     }
     stopped = false;

@@ -61,8 +61,10 @@ export async function playBranches<Task>(
   const patient = shared === undefined ? options : { ...options, signal: shared };
   const episodes: (Trajectory | undefined)[] = [];
   while (episodes.length < branches.length) {
-    const together = branches.slice(episodes.length, episodes.length + concurrency);
-    episodes.push(...(await playTogether(together, firstId + episodes.length, patient)));
+    const before = episodes.length;
+    const together = branches.slice(before, before + concurrency);
+    const onTurn = (finished: number, tokens: number) => options.onTurn?.(before + finished, tokens);
+    episodes.push(...(await playTogether(together, firstId + before, { ...patient, onTurn })));
   }
   return episodes;
 }

@@ -48,10 +48,10 @@ export interface DiagnoseOptions<Task> {
   trajectories: readonly Trajectory[];
   config: RolesConfig & { diagnostics: z.infer<typeof diagnosticsConfig> };
   /** Settings of the rollouts that the configuration does not contain; branches use them too. */
-  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout">;
+  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout" | "onTurn">;
   /** Determines every random choice, together with the configuration's seed. */
   number: number;
-  run: Pick<TrainingRun, "signal">;
+  run: Pick<TrainingRun, "signal" | "progress">;
 }
 
 /** A transition, its episode, and the critic's and refiner's output for its action. */
@@ -84,17 +84,23 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   const chosen = permutation(known.length, seed, streams.diagnosis)
     .slice(0, diagnostics.transitions)
     .map((i) => known[i]!);
+  // Each transition is judged and refined, its future is generated, and its branches are played.
+  const steps = chosen.length * (2 + diagnostics.branches);
+  run.progress.phase("diagnose", steps);
   const writer = new RoleWriter(model, environment, config, number, run.signal);
   const refinements = await refine(
     writer,
     chosen.map(({ transition }) => transition),
   );
   const cases = chosen.map((one, i) => ({ ...one, refinement: refinements[i]! }));
-  return {
-    ...calibration(cases, environment),
-    ...(await foresight(cases, writer, environment)),
-    ...(await gain(cases, { ...options, seed })),
-  };
+  run.progress.advance(cases.length);
+  const futures = await foresight(cases, writer, environment);
+  const before = 2 * cases.length;
+  run.progress.advance(before);
+  const onTurn = (finished: number, tokens: number) => run.progress.advance(before + finished, tokens);
+  const gained = await gain(cases, { ...options, seed, playing: { ...options.playing, onTurn } });
+  run.progress.advance(steps);
+  return { ...calibration(cases, environment), ...futures, ...gained };
 }
 
 /** Compares the critic, which saw (s, a), with how the episode ended. */

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, parseConfig } from "../../lib/algorithms/nlac.ts";
 import type { Action, Message } from "../../lib/contract/environment.ts";
+import { type Progress, silentProgress } from "../../lib/display/progress.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { meanInterval } from "../../lib/statistics/intervals.ts";
@@ -51,6 +52,12 @@ async function measure(config: NlacConfigInput, number = 0, world = environment(
     temperature: 0,
   });
   model.calls.length = 0;
+  const steps: string[] = [];
+  const progress: Progress = {
+    ...silentProgress,
+    phase: (name, total) => steps.push(`${name} ${total}`),
+    advance: (done) => steps.push(String(done)),
+  };
   const figures = await diagnose({
     model,
     environment: world,
@@ -58,10 +65,18 @@ async function measure(config: NlacConfigInput, number = 0, world = environment(
     trajectories,
     config: parseConfig(config),
     number,
-    run: memoryRun(),
+    run: memoryRun({ progress }),
   });
-  return { figures, model, trajectories };
+  return { figures, model, trajectories, steps: [...new Set(steps)] };
 }
+
+test("its progress goes from the critiques over the futures to the branches", async () => {
+  // Five transitions. One branch goes on after its action; the others end with it.
+  const { steps } = await measure({ diagnostics: { branches: 1 } });
+  expect(steps).toEqual(["diagnose 15", "5", "10", "11", "15"]);
+  const { steps: without } = await measure({ diagnostics: { branches: 0 } });
+  expect(without).toEqual(["diagnose 10", "5", "10"]);
+});
 
 // The key takes two turns and succeeds, the lamp three and fails: 2 and 3 transitions.
 describe("a diagnosis of two episodes, by hand", () => {

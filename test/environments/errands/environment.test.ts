@@ -13,6 +13,7 @@ import { type Errand, makeErrands, successRate } from "../../../lib/environments
 import { parseCritique } from "../../../lib/prompts/critic.ts";
 import { parseAction } from "../../../lib/prompts/policy.ts";
 import { requireWords } from "../../../lib/roles/role-writer.ts";
+import { memoryRun } from "../../../lib/run/training-run.ts";
 import { Conversation } from "../../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../../lib/tokens/template.ts";
 import { Tokenizer } from "../../../lib/tokens/tokenizer.ts";
@@ -421,7 +422,7 @@ describe("errandsModel", () => {
     });
     const diagnosed = diagnose({
       ...{ model, environment: errands(), tasks: [], trajectories: [], number: 0 },
-      ...{ config: parseConfig({ futures: 2 }), run: { signal: new AbortController().signal } },
+      ...{ config: parseConfig({ futures: 2 }), run: memoryRun() },
     });
     await expect(diagnosed).rejects.toMatchObject({ code: "ERR_CONFIG" });
     expect(model.calls).toEqual([]);

@@ -18,6 +18,7 @@ import {
   statedValue,
   subject,
 } from "./relations.ts";
+import { sameTime, timeOfDay } from "./times.ts";
 import { sameText, unitsConflict } from "./units.ts";
 
 /** Comparisons that need a library: see values.ts. */
@@ -38,6 +39,15 @@ const maxUnordered = 48;
 /** Whether the prediction `b` equals the gold answer `a`. */
 export function same(a: Node, b: Node, comparison: Comparison): boolean {
   burn(comparison, 4);
+  const time = timeOfDay(a);
+  if (time?.certain) {
+    const other = meaning(b, comparison);
+    if (!isCollection(other)) {
+      const answered = timeOfDay(other);
+      const isHour = other.kind === "number" && time.half === undefined;
+      return answered !== undefined && !isHour && sameTime(time, answered);
+    }
+  }
   if (a.kind === "unit" && b.kind === "unit" && unitsConflict(a.unit, b.unit)) return false;
   if (a.kind === "unit") return same(a.of, b, comparison);
   if (b.kind === "unit") return same(a, b.of, comparison);
@@ -294,8 +304,8 @@ function asMatrix(node: Node): Of<"matrix"> | undefined {
 function sameRatio(a: Node, b: Node, comparison: Comparison): boolean {
   const left = a.kind === "ratio" ? a.items : [a];
   const right = b.kind === "ratio" ? b.items : [b];
-  if (left.length === right.length && isClock(left) && isClock(right))
-    return sameInOrder(left, right, comparison);
+  const [time, answered] = [timeOfDay(a), timeOfDay(b)];
+  if (left.length === 2 && right.length === 2 && time && answered) return sameTime(time, answered);
   const divided = (items: readonly Node[]): Node =>
     items.length === 1 ? items[0]! : { kind: "quotient", left: items[0]!, right: items[1]! };
   if (left.length <= 2 && right.length <= 2) return sameNumber(divided(left), divided(right), comparison);
@@ -310,19 +320,6 @@ function sameRatio(a: Node, b: Node, comparison: Comparison): boolean {
           comparison,
         ),
       )
-  );
-}
-
-/** 12:00 is a time, not a ratio that could be reduced. */
-function isClock(items: readonly Node[]): boolean {
-  return (
-    items.length === 2 &&
-    items[0]!.kind === "number" &&
-    items[1]!.kind === "number" &&
-    /^\d\d$/.test(items[1].digits) &&
-    Number(items[1].digits) < 60 &&
-    /^\d\d?$/.test(items[0].digits) &&
-    Number(items[0].digits) <= 24
   );
 }
 

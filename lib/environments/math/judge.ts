@@ -57,17 +57,29 @@ function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   return goldReadings.some((a) => answerReadings.some((b) => same(a, b, comparison)));
 }
 
+/** A number whose commas group thousands, with a group that begins with 0: no item of a list does. */
+const groupedZeros = /(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})*,0\d\d(?:,\d{3})*(?!,?\d)/;
+/** "2,0" are two roots. As a decimal number it would be 2. */
+const rootAndZero = /^(?:[a-zA-Z]\s*=\s*)?[-+]?\d+,0$/;
+
 /**
  * The possible meanings of an answer. Commas between digits are read in three ways; in a bracket
- * they separate items, unless semicolons do. If the text before the last "=" is not an expression
- * (a limit, P(A|B)), it is a label.
+ * they separate items, unless semicolons do, or commas with spaces. If the text before the last "="
+ * is not an expression (a limit, P(A|B)), it is a label.
  */
 function readings(answer: string): Node[] {
   const looks = clean(answer);
   const inBracket = /(?:[([]|\\\{)[^()[\]{}]*\d,\d/.test(looks);
-  const ambiguous = /\d,\d/.test(looks) && (!inBracket || looks.includes(";"));
+  const isList = !groupedZeros.test(looks);
   let kinds: Commas[] = ["list"];
-  if (ambiguous) kinds = inBracket ? ["decimal"] : ["list", "thousands", "decimal"];
+  if (inBracket && looks.includes(";")) kinds = ["decimal"];
+  else if (inBracket && !isList) kinds = ["thousands"];
+  else if (inBracket && /\d,\d{3}(?!\d)/.test(looks) && /,\s/.test(looks)) kinds = ["list", "thousands"];
+  else if (!inBracket && /\d,\d/.test(looks)) {
+    kinds = ["thousands"];
+    if (isList) kinds.unshift("list");
+    if (!rootAndZero.test(looks)) kinds.push("decimal");
+  }
   const found = kinds.flatMap((commas) => read(answer, commas) ?? []);
   // 4e-3 in programming notation is 0.004.
   if (/^-?\d+e-\d$/.test(looks)) found.push(...[read(looks.replace("e", ".0e"), "list") ?? []].flat());

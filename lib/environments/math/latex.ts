@@ -140,7 +140,8 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
     source = source
       .replace(/(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=,\d)/g, (grouped) => grouped.replaceAll(".", ""))
       // A comma before three digits groups thousands: 1,234 has no decimals.
-      .replace(/(?<![\d.,])(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(?=\d+(?![\d.]*,\d))/g, "$1.");
+      .replace(/(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)/g, (grouped) => grouped.replaceAll(",", ""))
+      .replace(/(?<![\d.,])(\d+),(?=\d+(?![\d.]*,\d))/g, "$1.");
   source = source.replace(
     /(\d*)\.(\d*)\\overline\s*\{(\d{1,40})\}/g,
     (_, whole: string, fixed: string, cycle: string) => repeatingDecimal(whole, fixed, cycle),

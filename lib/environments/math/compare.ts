@@ -66,6 +66,8 @@ export function same(a: Node, b: Node, comparison: Comparison): boolean {
   const signsB = bothSigns(b);
   if (signsA !== a || signsB !== b) return same(signsA, signsB, comparison);
 
+  if (a.kind === "cases" || b.kind === "cases")
+    return a.kind === "cases" && b.kind === "cases" && sameCases(a.rows, b.rows, comparison);
   if (isCollection(a) || isCollection(b)) return sameCollections(a, b, comparison);
   if (a.kind === "union" || b.kind === "union") {
     return a.kind === "union" && b.kind === "union" && sameUnordered(a.items, b.items, comparison);
@@ -121,8 +123,8 @@ function isInfinity(node: Node): boolean {
 
 /** 1 and -1 for the two infinities, 0 for anything else. */
 function infinity(node: Node): number {
-  if (node.kind === "constant" && node.name === "infinity") return 1;
-  return node.kind === "negative" && node.of.kind === "constant" && node.of.name === "infinity" ? -1 : 0;
+  if (node.kind === "negative") return -infinity(node.of);
+  return node.kind === "constant" && node.name === "infinity" ? 1 : 0;
 }
 
 /** a ± b as the list of its two values; all signs of one answer change together. */
@@ -189,7 +191,7 @@ function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
       // x = 1, y = 2 against 1, 2: the names give the order.
       const [system, plain] = isSystem(a) ? [left, right] : [right, left];
       return sameInOrder(
-        system.map((item) => meaning(item, comparison)),
+        byName(system).map((item) => meaning(item, comparison)),
         plain,
         comparison,
       );
@@ -202,7 +204,7 @@ function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
   const items = flatten(collection, comparison);
   if (collection.kind === "list" && other.kind === "tuple" && other.open === "(" && other.close === ")") {
     return sameInOrder(
-      items.map((item) => meaning(item, comparison)),
+      byName(items).map((item) => meaning(item, comparison)),
       other.items,
       comparison,
     );
@@ -223,12 +225,14 @@ function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
 }
 
 /**
- * Three or more plain numbers that neither rise nor fall: an unsorted gold list states an order
+ * Three or more plain numbers or capital letters that neither rise nor fall: an unsorted gold list states an order
  * ("list the terms"), while a sorted one merely enumerates.
  */
 function orderCounts(gold: readonly Node[], comparison: Comparison): boolean {
   if (gold.length < 3) return false;
-  const values = gold.map((item) => exact(item, comparison));
+  const values = gold.map((item) =>
+    item.kind === "name" && /^[A-Z]$/.test(item.name) ? item.name.charCodeAt(0) : exact(item, comparison),
+  );
   if (values.some((value) => value === undefined)) return false;
   const numbers = values.map(Number);
   const monotone = (sign: number) =>
@@ -255,6 +259,43 @@ function isSystem(list: Collection): boolean {
     list.items.length > 1 &&
     subjects.every((name) => name !== undefined) &&
     new Set(subjects.map((name) => name!.replace(/_.*/, ""))).size === subjects.length
+  );
+}
+
+/** Coordinates in their order: "y = 2, x = 1" is (1, 2). Other items as they are. */
+function byName(items: readonly Node[]): readonly Node[] {
+  const names = items.map((item) => (item.kind === "relation" ? (subject(item) ?? "") : ""));
+  if (!names.every((name) => /^[xyz]$/.test(name))) return items;
+  return items
+    .map((item, i) => ({ item, name: names[i]! }))
+    .sort((a, b) => (a.name < b.name ? -1 : 1))
+    .map(({ item }) => item);
+}
+
+type Rows = Of<"cases">["rows"];
+
+/** The same values under the same conditions, in any order; one condition may be "otherwise". */
+function sameCases(a: Rows, b: Rows, comparison: Comparison): boolean {
+  if (a.length !== b.length) return false;
+  const others = [...b];
+  const open: Rows = [];
+  for (const row of a) {
+    const at = others.findIndex(
+      ({ value, when }) =>
+        when !== undefined &&
+        row.when !== undefined &&
+        same(row.when, when, comparison) &&
+        same(row.value, value, comparison),
+    );
+    if (at < 0) open.push(row);
+    else others.splice(at, 1);
+  }
+  if (open.length === 0) return true;
+  const [left, right] = [open[0]!, others[0]!];
+  return (
+    open.length === 1 &&
+    (left.when === undefined || right.when === undefined) &&
+    same(left.value, right.value, comparison)
   );
 }
 

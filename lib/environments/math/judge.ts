@@ -42,6 +42,10 @@ export function judge(gold: string, prediction: string, values?: Values): boolea
 function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   if (gold.length > maxAnswerLength || answer.length > maxAnswerLength) return gold.trim() === answer.trim();
   if (currenciesConflict(gold, answer)) return false;
+  // \textbf{(C)}\ 7 gives the letter of a choice, and its value.
+  const choice =
+    /^\\text(?:bf|rm|it)?\s*\{\s*\(([A-Z])\)\s*\}(?:\\[ ,;:!]|\\q?quad\b|[~\s])*([^\s,;].*)$/s.exec(answer);
+  if (choice !== null && [choice[1]!, choice[2]!].some((part) => agrees(gold, part, comparison))) return true;
   const bareGold = bare(gold);
   const bareAnswer = bare(answer);
   if (bareGold === bareAnswer) return true;

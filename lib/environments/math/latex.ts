@@ -210,7 +210,11 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
       }
       if (fonts.test(command)) {
         const content = (group() ?? take(/\s*[a-zA-Z\d]/y) ?? "").trim();
-        if (Object.hasOwn(plainWords, content)) tokens.push({ kind: "command", text: plainWords[content]! });
+        const units = content.split(/[/ ]|\^\{?-?\d\}?/).filter((word) => word !== "");
+        if (endsValue(tokens.at(-1)) && units.every(isUnitWord) && units.length > 0)
+          pushText(tokens, ` ${units.join("/")}`);
+        else if (Object.hasOwn(plainWords, content))
+          tokens.push({ kind: "command", text: plainWords[content]! });
         else if (/^[a-zA-Z ]*$/.test(content)) pushText(tokens, content);
         else {
           source = `{${content}}${source.slice(at)}`;
@@ -259,6 +263,17 @@ function pushWord(tokens: Token[], word: string): void {
   else for (const letter of word) tokens.push({ kind: "name", text: letter });
 }
 
+/** Whether a unit may follow: after a number, a bracket or π. */
+function endsValue(token: Token | undefined): boolean {
+  return (
+    token?.kind === "number" || (token?.kind === "symbol" ? /^[})]$/.test(token.text) : token?.text === "pi")
+  );
+}
+
+function isUnitWord(word: string): boolean {
+  return /^[mgshlLNJW]$/.test(word) || unitWords.has(word.toLowerCase());
+}
+
 function pushText(tokens: Token[], content: string): void {
   const text = content.replace(/\s+/g, " ").trim();
   if (text === "") return;
@@ -285,10 +300,18 @@ function pushText(tokens: Token[], content: string): void {
     tokens.push({ kind: "number", text: text.replace(/^[-+]/, "") });
     return;
   }
-  // 5\text{ m} has a unit, \text{m} is a name.
-  const isUnit = /^\s/.test(content) && tokens.at(-1)?.kind === "number";
+  // 5\text{ m} and 5\,\text{m} have a unit, \text{m} is a name.
+  const isUnit = endsValue(tokens.at(-1)) && (/^\s/.test(content) || isUnitWord(text));
   if (/^[a-zA-Z]$/.test(text) && !isUnit) {
     tokens.push({ kind: "name", text });
+    return;
+  }
+  // \text{A, C} are two choices.
+  if (/^[A-Z](?: ?,(?: and)? ?[A-Z]| and [A-Z])+$/.test(text)) {
+    for (const [i, letter] of text.match(/[A-Z]/g)!.entries()) {
+      if (i > 0) tokens.push({ kind: "symbol", text: "," });
+      tokens.push({ kind: "name", text: letter });
+    }
     return;
   }
   const choice = /^\(([A-Za-z])\)$/.exec(text);

@@ -20,6 +20,8 @@ export type Node =
   | { kind: "tuple"; open: "(" | "["; close: ")" | "]"; items: Node[] }
   | Each<"list" | "set" | "union" | "ratio", { items: Node[] }>
   | { kind: "matrix"; style: string; rows: Node[][] }
+  /** Values and their conditions; undefined for "otherwise". */
+  | { kind: "cases"; rows: { value: Node; when: Node | undefined }[] }
   | { kind: "relation"; operators: string[]; parts: Node[] }
   | { kind: "unit"; of: Node; unit: string };
 

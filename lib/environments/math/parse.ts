@@ -1,7 +1,7 @@
 /** A small recursive-descent parser of answers with bounded depth. Does not use `eval`. */
 
 import type { Token } from "./latex.ts";
-import { joinProduct, letters, type Node, number, printed, raised } from "./node.ts";
+import { joinProduct, letters, type Node, number, type Of, printed, raised } from "./node.ts";
 import {
   functions,
   greek,
@@ -13,6 +13,7 @@ import {
   textual,
 } from "./symbols.ts";
 import { TokenReader, Unreadable } from "./token-reader.ts";
+import { unitName } from "./units.ts";
 
 /** Undefined if the tokens are not an expression that this parser supports. */
 export function parse(tokens: readonly Token[]): Node | undefined {
@@ -151,10 +152,25 @@ class Parser extends TokenReader {
         // "cm squared" is often written as a power of the unit, or as "cm/s".
         if (this.accept("^")) this.argument();
         if (this.sees("/") && this.tokens[this.at + 1]?.kind === "text") this.at += 2;
+        if (this.tokens[this.at]?.kind === "number") return this.compound(left);
       } else {
         return left;
       }
     }
+  }
+
+  /** "2 hours 30 minutes": a name of the two units with the two numbers, and no product. */
+  private compound(first: Of<"unit">): Node {
+    const parts = [first];
+    while (this.tokens[this.at]?.kind === "number") {
+      const value = this.factor();
+      const of = this.mixed(value) ?? value;
+      const unit = this.tokens[this.at++];
+      if (unit?.kind !== "text") throw new Unreadable();
+      parts.push({ kind: "unit", of, unit: unit.text });
+    }
+    const units = parts.map((part) => unitName(part.unit));
+    return { kind: "call", name: `units:${units.join(",")}`, arguments: parts.map((part) => part.of) };
   }
 
   /** 2\frac{5}{8} and "2 5/8": an integer before a fraction of integers is a mixed number. */
@@ -480,14 +496,18 @@ class Parser extends TokenReader {
     if (this.accept("|") || this.accept(":")) {
       const condition = this.list();
       if (!close()) throw new Unreadable();
-      return { kind: "set", items: [{ kind: "relation", operators: ["mid"], parts: [inner, condition] }] };
+      return {
+        kind: "set",
+        items: [conditionOf({ kind: "relation", operators: ["mid"], parts: [inner, condition] })],
+      };
     }
     if (!close()) throw new Unreadable();
-    return { kind: "set", items: inner.kind === "list" ? inner.items : [inner] };
+    return { kind: "set", items: inner.kind === "list" ? inner.items : [conditionOf(inner)] };
   }
 
   private matrix(style: string): Node {
     this.at++;
+    if (style === "cases") return this.cases();
     const rows: Node[][] = [];
     while (!this.sees(`end:${style}`)) {
       const row = [this.list(["\\\\", "&"])];
@@ -497,7 +517,54 @@ class Parser extends TokenReader {
     }
     this.expect(`end:${style}`);
     if (rows.length === 0) throw new Unreadable();
-    if (style === "cases" || style === "align*") return { kind: "list", items: rows.map((row) => row[0]!) };
+    if (style === "align*") return { kind: "list", items: rows.map((row) => row[0]!) };
     return { kind: "matrix", style, rows };
   }
+
+  /** A list if no row has a condition: a system of equations. */
+  private cases(): Node {
+    const rows: Of<"cases">["rows"] = [];
+    while (!this.sees("end:cases")) {
+      const value = this.list(["\\\\", "&"]);
+      rows.push({ value, when: this.accept("&") ? this.condition() : undefined });
+      if (!this.accept("\\\\")) break;
+    }
+    this.expect("end:cases");
+    if (rows.length === 0) throw new Unreadable();
+    if (rows.every((row) => row.when === undefined))
+      return { kind: "list", items: rows.map((row) => row.value) };
+    return { kind: "cases", rows };
+  }
+
+  /** The condition of a case: a relation, or its words. Undefined for "otherwise". */
+  private condition(): Node | undefined {
+    const ends = () => this.end() || this.sees("\\\\") || this.sees("end:cases");
+    const skipped = (word: string) => /^(?:if|for|when|where|is)?$/i.test(word);
+    for (;;) {
+      const token = this.tokens[this.at];
+      if (!this.sees(",") && !(token?.kind === "text" && skipped(token.text))) break;
+      this.at++;
+    }
+    let end = this.at;
+    while (end < this.tokens.length && !/^(?:\\\\|end:cases)$/.test(this.tokens[end]!.text)) end++;
+    if (!this.tokens.slice(this.at, end).some((token) => token.kind === "text"))
+      return end === this.at ? undefined : this.list(["\\\\"]);
+    const words: string[] = [];
+    for (; !ends(); this.at++) words.push(...this.tokens[this.at]!.text.split(" "));
+    const text = words.filter((word) => !skipped(word)).join(" ");
+    return /^(?:otherwise|else)$/i.test(text) ? undefined : { kind: "text", text };
+  }
+}
+
+/** The condition of {x | x > 0}, which is the set's meaning; any other node as it is. */
+function conditionOf(node: Node): Node {
+  if (node.kind !== "relation" || node.parts[0]!.kind !== "name") return node;
+  const { operators, parts } = node;
+  const domain = parts[1]!;
+  const from = operators[0] === "in" && domain.kind === "name" && domain.name === "mathbb:R" ? 1 : 0;
+  if (operators[from] !== "mid") return node;
+  if (parts.length > from + 2)
+    return { kind: "relation", operators: operators.slice(from + 1), parts: parts.slice(from + 1) };
+  const condition = parts[from + 1]!;
+  return condition.kind === "relation" ? condition : node;
 }

@@ -15,15 +15,40 @@ for (const [quantity, units] of Object.entries({
   }
 }
 
-/** Centimetres conflict with metres, but not with square centimetres or "students". */
+/**
+ * Centimetres conflict with metres, but not with square centimetres or "students". Square feet
+ * conflict with square inches, and km/h with m/s.
+ */
 export function unitsConflict(a: string, b: string): boolean {
-  const [left, right] = [known(a), known(b)];
-  return left !== undefined && right !== undefined && left[0] === right[0] && left[1] !== right[1];
+  const [left, right] = [factors(a), factors(b)];
+  return (
+    left.length === right.length &&
+    left.some((unit, i) => {
+      const [x, y] = [known(unit), known(right[i]!)];
+      return x !== undefined && y !== undefined && x[0] === y[0] && x[1] !== y[1];
+    })
+  );
+}
+
+/** The units of a rate, each without "square" or "cubic". */
+function factors(unit: string): string[] {
+  const spelled = unit
+    .trim()
+    .replace(/^mph$/, "miles/hour")
+    .replace(/^k[mp]h$/, "km/h");
+  return spelled
+    .split(/\s*\/\s*|\s+per\s+/)
+    .map((factor) => factor.replace(/^(?:square|sq\.?|cubic|cu\.?)\s+/, ""));
 }
 
 function known(unit: string): [quantity: string, unit: string] | undefined {
   const name = unit.trim().replace(/^[ap]m$/i, (half) => half.toLowerCase());
   return Object.hasOwn(unitTable, name) ? unitTable[name] : undefined;
+}
+
+/** A unit by the name that the table has first, so that h and hours are the same. */
+export function unitName(unit: string): string {
+  return known(unit)?.[1] ?? unit.trim().toLowerCase();
 }
 
 /** How answers name money. Signs are removed when an answer is parsed, so whole texts are searched. */

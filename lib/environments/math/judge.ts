@@ -44,7 +44,9 @@ function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   if (currenciesConflict(gold, answer)) return false;
   // \textbf{(C)}\ 7 gives the letter of a choice, and its value.
   const choice =
-    /^\\text(?:bf|rm|it)?\s*\{\s*\(([A-Z])\)\s*\}(?:\\[ ,;:!]|\\q?quad\b|[~\s])*([^\s,;].*)$/s.exec(answer);
+    /^\\text(?:bf|rm|it)?\s*\{\s*\(([A-Z])\)\s*\}(?:\\[ ,;:!]|\\q?quad\b|[~\s])*((?!\\text)[^\s,;].*)$/s.exec(
+      answer,
+    );
   if (choice !== null && [choice[1]!, choice[2]!].some((part) => agrees(gold, part, comparison))) return true;
   const bareGold = bare(gold);
   const bareAnswer = bare(answer);

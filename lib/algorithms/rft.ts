@@ -30,6 +30,7 @@ import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import {
   isFaulty,
+  reaches,
   succeeded,
   type Trajectory,
   type Transition,
@@ -236,7 +237,7 @@ function imitable<Task>(
   trajectory: Trajectory,
 ): Transition[] | undefined {
   if (imitate === "successes") {
-    const good = successReward === undefined ? succeeded(trajectory) : trajectory.reward >= successReward;
+    const good = successReward === undefined ? succeeded(trajectory) : reaches(trajectory, successReward);
     if (isFaulty(trajectory) || !good) return undefined;
     return transitionsOf(trajectory).filter(({ turn }) => trajectory.turns[turn]!.action !== undefined);
   }

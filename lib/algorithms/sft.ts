@@ -22,7 +22,7 @@ import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
-import { isFaulty, succeeded, type Trajectory, transitionsOf } from "../episodes/trajectory.ts";
+import { isFaulty, reaches, succeeded, type Trajectory, transitionsOf } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { imitatedConfig } from "../playing/config.ts";
 import {
@@ -249,7 +249,7 @@ function recordedExamples(
 ): Example[] {
   const good = (trajectory: Trajectory) =>
     select === "all" ||
-    (successReward === undefined ? succeeded(trajectory) : trajectory.reward >= successReward);
+    (successReward === undefined ? succeeded(trajectory) : reaches(trajectory, successReward));
   return trajectories
     .filter((trajectory) => !isFaulty(trajectory) && good(trajectory))
     .flatMap((trajectory) =>

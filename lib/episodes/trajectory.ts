@@ -108,6 +108,17 @@ export function isFaulty({ outcome }: Pick<Trajectory, "outcome">): boolean {
   return outcome === "environment-fault" || outcome === "service-fault";
 }
 
+/**
+ * Differences up to this are none: rewards are added up. Ten of 0.1 are 0.9999999999999999, and the
+ * mean of three returns of 0.7 is 0.6999999999999998.
+ */
+export const rewardRounding = 1e-9;
+
+/** Whether a total reward is at least `least`, apart from rounding. */
+export function reaches({ reward }: Pick<Trajectory, "reward">, least: number): boolean {
+  return reward >= least - rewardRounding;
+}
+
 /** Whether the episode succeeded: `info.success` of its last step, or else a total reward of 1. */
 export function succeeded({
   turns,
@@ -117,7 +128,7 @@ export function succeeded({
   reward: number;
 }): boolean {
   const told = turns.at(-1)?.info.success;
-  return typeof told === "boolean" ? told : reward >= 1;
+  return typeof told === "boolean" ? told : reaches({ reward }, 1);
 }
 
 /**

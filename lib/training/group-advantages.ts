@@ -3,7 +3,7 @@
  * tokens: what GRPO and the methods derived from it share.
  */
 
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, rewardRounding, type Trajectory } from "../episodes/trajectory.ts";
 import { deviation, mean } from "../statistics/mean.ts";
 
 /** See algorithms/grpo.ts. */
@@ -80,7 +80,9 @@ export function groupMetrics(trajectories: readonly Trajectory[], size: number):
   return {
     reward_std: mean(groups.map(deviation)),
     // Not by a deviation of 0, which rounding makes positive for rewards such as 0.1.
-    frac_reward_zero_std: mean(groups.map((rewards) => Number(rewards.every((one) => one === rewards[0])))),
+    frac_reward_zero_std: mean(
+      groups.map((rewards) => Number(rewards.every((one) => Math.abs(one - rewards[0]!) <= rewardRounding))),
+    ),
   };
 }
 

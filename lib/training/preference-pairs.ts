@@ -3,7 +3,7 @@
  */
 
 import { derivedSeed, permutation, streams } from "../base/random.ts";
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, rewardRounding, type Trajectory } from "../episodes/trajectory.ts";
 import type {
   PreferenceLoss,
   PreferenceModel,
@@ -69,7 +69,7 @@ export function actionPairs(values: readonly ActionValue[], options: PairOptions
   return [...byState.values()].flatMap((group, i) => pairsOf(group, options, i));
 }
 
-/** Up to `perGroup` random pairs whose values differ by at least `minGap`. */
+/** Up to `perGroup` random pairs whose values differ, by at least `minGap`. */
 function pairsOf(
   group: readonly { text: ScoredText; value: number; trajectory: number; turn?: number }[],
   { perGroup, minGap, seed }: PairOptions,
@@ -83,7 +83,7 @@ function pairsOf(
       const a = group[order[i]!]!;
       const b = group[order[i + distance]!]!;
       const gap = Math.abs(a.value - b.value);
-      if (gap === 0 || gap < minGap) continue;
+      if (gap <= rewardRounding || gap < minGap - rewardRounding) continue;
       const [better, worse] = a.value > b.value ? [a, b] : [b, a];
       const { text: chosen, trajectory, turn } = better;
       pairs.push({ chosen, rejected: worse.text, gap, trajectory, ...(turn === undefined ? {} : { turn }) });

@@ -7,7 +7,7 @@
 
 import { createHash } from "node:crypto";
 import type { Environment } from "../contract/environment.ts";
-import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, rewardRounding, type Trajectory } from "../episodes/trajectory.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
 export interface ActionValue {
@@ -45,7 +45,7 @@ export function returnsFrom(
   const cost = reward - turns.reduce((sum, turn) => sum + turn.reward, 0);
   const returns = turns.map((turn) => turn.reward);
   // The rewards of an episode are summed in another order: a difference of rounding is no cost.
-  if (Math.abs(cost) >= 1e-9) returns[returns.length - 1]! += cost;
+  if (Math.abs(cost) > rewardRounding) returns[returns.length - 1]! += cost;
   for (let t = returns.length - 2; t >= 0; t--) returns[t]! += discount * returns[t + 1]!;
   return returns;
 }
@@ -106,5 +106,6 @@ export function unitScale(
 ): (value: number) => number {
   const from = scaling === "range" ? low : values.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
   const to = scaling === "range" ? high : values.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
-  return (value) => (to > from ? Math.min(1, Math.max(0, (value - from) / (to - from))) : 0.5);
+  const isRange = to - from > rewardRounding;
+  return (value) => (isRange ? Math.min(1, Math.max(0, (value - from) / (to - from))) : 0.5);
 }

@@ -5,6 +5,7 @@
 
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
+import { rewardRounding } from "../episodes/trajectory.ts";
 import type { LanguageModel, RewardModel } from "../model/language-model.ts";
 import { bestOfPlayer } from "../playing/best-of-player.ts";
 import { taskIndex } from "../playing/collect.ts";
@@ -104,7 +105,7 @@ export async function heldOutMetrics(
   const ranked = [...byState.values()].flatMap((group) =>
     group.flatMap((a) =>
       group
-        .filter((b) => a.label > b.label)
+        .filter((b) => a.label > b.label + rewardRounding)
         .map((b) => (a.score > b.score ? 1 : a.score === b.score ? 0.5 : 0)),
     ),
   );

@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { type Trajectory, type Turn, transitionsOf } from "../../lib/episodes/trajectory.ts";
+import {
+  reaches,
+  succeeded,
+  type Trajectory,
+  type Turn,
+  transitionsOf,
+} from "../../lib/episodes/trajectory.ts";
 
 const turn = (reward: number, end: Partial<Turn> = {}): Turn =>
   ({
@@ -33,5 +39,22 @@ describe("the rest of an episode", () => {
     const rests = transitionsOf(episode(outcome, ...turns)).map(({ rest }) => rest);
     expect(rests.map(({ turns }) => turns.map(({ reward }) => reward))).toEqual(later);
     for (const { score } of rests) expect(score).toBeUndefined();
+  });
+});
+
+describe("success", () => {
+  test("is a total reward of 1, also as a sum that rounding leaves below 1", () => {
+    const turns = Array.from({ length: 10 }, () => ({ info: {}, reward: 0.1 }));
+    const reward = turns.reduce((sum, turn) => sum + turn.reward, 0);
+    expect(reward).toBeLessThan(1);
+    expect(succeeded({ turns, reward })).toBe(true);
+    expect(succeeded({ turns, reward: 0.999 })).toBe(false);
+    expect(reaches({ reward: 0.1 + 0.7 }, 0.8)).toBe(true);
+  });
+
+  test("is what the last step says, whatever the reward", () => {
+    const turns = [{ info: { success: true } }, { info: { success: false } }];
+    expect(succeeded({ turns, reward: 1 })).toBe(false);
+    expect(succeeded({ turns: turns.slice(0, 1), reward: 0 })).toBe(true);
   });
 });

@@ -42,10 +42,11 @@ describe("advantages of a group", () => {
 test("groups of equal rewards are counted whatever rounding makes of their deviation", () => {
   const played = (...rewards: number[]) =>
     rewards.map((reward) => ({ reward, outcome: "done", turns: [{}] }));
-  const groups = [...played(0.1, 0.1, 0.1), ...played(0, 0.3, 0.6)] as unknown as Trajectory[];
-  const { reward_std: deviation, frac_reward_zero_std: equal } = groupMetrics(groups, 3);
-  expect(equal).toBe(1 / 2);
-  expect(deviation).toBeCloseTo(0.15, 12);
+  const equal = [...played(0.1, 0.1, 0.1), ...played(0.8, 0.1 + 0.7, 0.8)];
+  const groups = [...equal, ...played(0, 0.3, 0.6)] as unknown as Trajectory[];
+  const { reward_std: deviation, frac_reward_zero_std: share } = groupMetrics(groups, 3);
+  expect(share).toBe(2 / 3);
+  expect(deviation).toBeCloseTo(0.1, 12);
 });
 
 test("token weights: equal per episode, equal per token, or by the most tokens possible", () => {

@@ -61,6 +61,11 @@ test("scaling is by the reward range or by what was observed", () => {
   const observed = unitScale("observed", { rewardRange: [-20, 0] }, [-20, -4]);
   expect([-20, -12, -4].map(observed)).toEqual([0, 0.5, 1]);
   expect(unitScale("observed", {}, [3, 3])(3)).toBe(0.5);
+  // The mean of three returns of 0.7 is not exactly 0.7.
+  const rounded = (0.7 + 0.7 + 0.7) / 3;
+  expect(rounded).not.toBe(0.7);
+  const equal = unitScale("observed", {}, [rounded, 0.7]);
+  expect([rounded, 0.7].map(equal)).toEqual([0.5, 0.5]);
 });
 
 describe("the reward model's data", () => {

@@ -31,3 +31,9 @@ test("a reward model is compared with labels that it has not seen", async () => 
   // In state 1: 10 above 20 and above 30, 30 above 20; in state 2: 60 above 40. Two are as scored.
   expect(metrics).toMatchObject({ "held_out/pairs": 4, "held_out/pair_accuracy": 0.5 });
 });
+
+test("labels that differ by rounding are no pair", async () => {
+  const rewards = async (texts: readonly RewardText[]) => new Float32Array(texts.length);
+  const actions = [action(1, 10, 0.7), action(1, 20, (0.7 + 0.7 + 0.7) / 3)];
+  expect(await heldOutMetrics({ rewards }, actions)).toMatchObject({ "held_out/pairs": 0 });
+});

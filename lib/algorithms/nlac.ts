@@ -205,6 +205,11 @@ export interface NlacOptions<Task> {
 const stateSchema = countersSchema.extend({
   /** Number of episodes that were recorded before the run; they come first. */
   recorded: z.int().min(0),
+  /**
+   * Episodes of each of the latest `replayIterations` iterations: a served one may have more than
+   * `episodesPerIteration`. Shorter in checkpoints of earlier versions.
+   */
+  latest: z.array(z.int().min(0)).default([]),
   /** Consecutive skipped steps, per loss. */
   skipped: z.strictObject({ critic: z.int(), policy: z.int() }),
   /** The transitions of this update and the next prepared ones, so that resumed ones use them. */
@@ -284,6 +289,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     showOverall();
     if (saved !== undefined) {
       await replay.restore(saved.replay, tapProbes(training, transitionsOfAll(saved.trajectories)));
+      retireEarlier(training); // a buffer that was made anew, after a deletion, has all of them
       isRestored = true;
     } else {
       for (const trajectory of readSampled(config.recorded, model)) store(training, trajectory);
@@ -335,15 +341,22 @@ export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
 }
 
 function beginning(): State {
-  return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 }, drawn: [], prepared: [] };
+  return {
+    ...newCounters(),
+    recorded: 0,
+    latest: [],
+    skipped: { critic: 0, policy: 0 },
+    drawn: [],
+    prepared: [],
+  };
 }
 
 // -------------------------------------------------------------------------------------- collecting
 
 /** Lines 3 to 6. Stores nothing until all episodes have ended. */
 async function collect<Task>(training: Training<Task>): Promise<void> {
-  const { model, replay, state, config, run } = training;
-  const { episodesPerIteration, replayIterations, diagnostics } = config;
+  const { model, state, config, run } = training;
+  const { episodesPerIteration, diagnostics } = config;
   const started = performance.now();
   const trajectories = await playEpisodes(training, state.episodes);
   const played = performance.now();
@@ -362,7 +375,8 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
     training.probes.push(...chooseProbes(stored.flatMap(transitionsOf), run.probes));
     state.probes = training.probes.map(({ trajectory, turn }) => ({ trajectory, turn }));
   }
-  if (replayIterations !== "all") replay.retire(state.episodes - replayIterations * episodesPerIteration);
+  state.latest.push(trajectories.length);
+  retireEarlier(training);
   state.environmentSteps += stepsOf(trajectories);
   state.collected = true;
   run.metrics(state.updates, {
@@ -370,6 +384,16 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
     episodes: state.episodes - state.recorded,
     environment_steps: state.environmentSteps,
   });
+}
+
+/** With `replayIterations`: excludes the episodes of earlier iterations from draws. */
+function retireEarlier<Task>({ replay, state, config }: Training<Task>): void {
+  const { replayIterations, episodesPerIteration } = config;
+  state.latest = replayIterations === "all" ? [] : state.latest.slice(-replayIterations);
+  if (replayIterations === "all") return;
+  const unknown = (replayIterations - state.latest.length) * episodesPerIteration;
+  const drawable = state.latest.reduce((sum, episodes) => sum + episodes, unknown);
+  replay.retire(state.episodes - drawable);
 }
 
 /** Assigns the episode its number within the run and stores it. */

@@ -4,9 +4,11 @@ import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, trainNlac } from "../../lib/algorithms/nlac.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import { toRecord } from "../../lib/episodes/records.ts";
+import { transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
+import { ReplayBuffer } from "../../lib/replay/buffer.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { type Checkpoint, memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { small, train } from "../support/nlac-training.ts";
 import { act, scriptedRoles as script } from "../support/roles.ts";
@@ -44,6 +46,77 @@ describe("replay draws from", () => {
       [2, 3],
       [4, 5],
     ]);
+  });
+
+  describe("served episodes, of which an iteration may have more than were asked for,", () => {
+    /** Serves two, four and three of twelve episodes. */
+    async function served() {
+      const { run } = await train(script(), { ...many, episodesPerIteration: 12 });
+      const sizes = [2, 4, 3];
+      return async (first: number) => run.trajectories.slice(first, first + sizes.shift()!);
+    }
+    const config = { ...small, ...many };
+    const environment = errandEnvironment();
+
+    test.each([
+      [
+        1,
+        [
+          [0, 1],
+          [2, 3, 4, 5],
+          [6, 7, 8],
+        ],
+      ],
+      [
+        2,
+        [
+          [0, 1],
+          [0, 1, 2, 3, 4, 5],
+          [2, 3, 4, 5, 6, 7, 8],
+        ],
+      ],
+    ])("all those of the latest %i iterations", async (replayIterations, expected) => {
+      const run = { ...memoryRun(), nextEpisodes: await served() };
+      await trainNlac({
+        ...{ model: script(), environment, run },
+        config: { ...config, replayIterations, updatesPerIteration: 24 },
+      });
+      const all = expected.map(() => new Set<number>());
+      for (const { update, trajectory } of run.drawn)
+        for (const one of trajectory) all[Math.floor(update / 24)]!.add(one);
+      expect(all.map((episodes) => [...episodes].sort())).toEqual(expected);
+    });
+
+    test("only those of the latest, also after a resumption with a new buffer", async () => {
+      await inDirectory(async (directory) => {
+        const saved: Record<string, unknown>[] = [];
+        const nextEpisodes = await served();
+        const begun = {
+          ...memoryRun(),
+          nextEpisodes,
+          checkpoint: async ({ state }: Checkpoint) => void saved.push(structuredClone(state)),
+        };
+        const options = { model: script(), environment, config: { ...config, replayIterations: 1 } };
+        await trainNlac({ ...options, run: begun });
+        // As after a deletion: the same transitions, with equal priorities.
+        const replay = new ReplayBuffer({
+          ...{ capacity: 100_000, priorityExponent: 0.1, importanceExponent: 0, seed: 0 },
+        });
+        const trajectories = begun.trajectories.slice(0, 6);
+        for (const trajectory of trajectories) replay.add(transitionsOf(trajectory));
+        replay.save(directory);
+        replay.dispose();
+        const state = saved.find(({ iteration, updatesDone }) => iteration === 1 && updatesDone === 2)!;
+        const run = {
+          ...memoryRun(),
+          nextEpisodes,
+          restore: async () => ({ state, trajectories, replay: directory }),
+        };
+        await trainNlac({ ...options, config: { ...options.config, iterations: 2 }, run });
+        const drawn = new Set(run.drawn.flatMap(({ trajectory }) => trajectory));
+        expect([...drawn].sort()).toEqual([2, 3, 4, 5]);
+      });
+    });
   });
 
   test("an iteration without drawable transitions has no updates", async () => {

@@ -467,6 +467,13 @@ async function sampleActions<Task>(
   return generations.map(({ tokens }, i) => ({ prompt: prompts[i]!, action: tokens }));
 }
 
+/** The number of the loss's next step, from 0: each loss has a warm-up of its own. */
+function stepOf({ iteration, updatesDone }: State, config: ArcherConfig, loss: "critic" | "policy"): number {
+  const { criticUpdatesPerIteration, policyUpdatesPerIteration, criticIterations } = config;
+  if (loss === "critic") return iteration * criticUpdatesPerIteration + updatesDone;
+  return (iteration - criticIterations) * policyUpdatesPerIteration + updatesDone - criticUpdatesPerIteration;
+}
+
 /** One optimizer step on the gradients of one of the losses. */
 async function step<Task>(
   { model, config, state, run }: Training<Task>,
@@ -476,7 +483,8 @@ async function step<Task>(
   throwIfAborted(run.signal);
   // Counted per loss, so that good steps of one loss do not hide failures of the other.
   const counters = { skippedInARow: state.skipped[loss] };
-  const place = stepPlace(state, config, updatesIn(state, config));
+  const { over } = stepPlace(state, config, updatesIn(state, config));
+  const place = { step: stepOf(state, config, loss), over };
   const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, { moments: loss });
   state.skipped[loss] = counters.skippedInARow;
   return Object.fromEntries(Object.entries(taken).map(([name, value]) => [`${name}/${loss}`, value]));

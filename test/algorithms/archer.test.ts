@@ -269,6 +269,15 @@ describe("a policy step", () => {
     ]);
     expect(result.updates).toBe(7);
   });
+
+  test("has a warm-up of its own, as the critic has", async () => {
+    const config = { iterations: 3, criticIterations: 1, policyUpdatesPerIteration: 2 };
+    const { steps } = await train({ ...config, schedule: { warmupSteps: 4 } });
+    const rates = (loss: string) =>
+      steps.filter(({ moments }) => moments === loss).map(({ learningRate }) => learningRate);
+    expect(rates("critic")).toEqual([0.25, 0.5, 0.75, 1, 1, 1]);
+    expect(rates("policy")).toEqual([0.25, 0.5, 0.75, 1]);
+  });
 });
 
 test("too many skipped steps of one loss stop the run", async () => {

@@ -23,6 +23,7 @@
  *
  * π_old is θ before the iteration's first step. For served episodes, which earlier weights
  * generated, it is the policy that generated each token, if actions are sampled at temperature 1.
+ * Of these, turns that a grammar constrained are not trained on: their tokens are not the policy's.
  *
  * Departures from the papers, all on points that the papers leave open:
  * - An episode has many turns. It is scored as one sequence in which observation tokens have weight
@@ -43,7 +44,7 @@ import { throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
-import type { Trajectory } from "../episodes/trajectory.ts";
+import type { Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
 import { sampledConfig } from "../playing/config.ts";
 import {
@@ -57,6 +58,7 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
 import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import {
@@ -229,13 +231,14 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
           ...rolloutMetrics(trajectories),
           ...completionMetrics(trajectories, model),
           ...groupMetrics(trajectories, config.groupSize),
+          ...(run.nextEpisodes && constrainedMetrics(trajectories)),
           episodes: state.episodes,
           environment_steps: state.environmentSteps,
           "time/play": (performance.now() - started) / 1000,
         });
         await checkpoint(false);
       }
-      const samples = samplesOf(trajectories, config);
+      const samples = samplesOf(trajectories, config, run.nextEpisodes !== undefined);
       state.scores ??= (await score(training, samples)).map(saveScores);
       const scores = state.scores.map(restoreScores);
       run.progress.phase("update", updatesPerIteration);
@@ -265,17 +268,46 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
 
 // -------------------------------------------------------------------------------------- advantages
 
-/** The usable episodes, each with its advantages. */
-function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sample[] {
+/** The usable episodes, each with its advantages; of served ones, those with policy tokens. */
+function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig, areServed: boolean): Sample[] {
   const groups = groupsOf(trajectories, config.groupSize);
   const advantages = advantagesOf(groups, config);
-  return groups.flatMap((group, g) =>
-    group.map((trajectory, i) => ({
-      trajectory,
-      texts: episodeTexts(trajectory),
-      advantages: advantages[g]![i]!,
-    })),
+  const samples = groups.flatMap((group, g) =>
+    group.map((trajectory, i) => {
+      const texts = episodeTexts(trajectory);
+      return {
+        trajectory,
+        texts: areServed ? withoutConstrained(texts, trajectory.turns) : texts,
+        advantages: advantages[g]![i]!,
+      };
+    }),
   );
+  return samples.filter(({ texts }) => texts.some(({ weight }) => weight.includes(1)));
+}
+
+/** Whether a grammar constrained a served turn: that of `response_format`, or of a required call. */
+function isConstrained({ info }: Pick<Turn, "info">): boolean {
+  return info.constrained === true;
+}
+
+/**
+ * The sequences with a weight of 0 for constrained turns. Their tokens were not sampled from a
+ * policy that the loss knows: where the grammar left one token, nothing was chosen.
+ */
+function withoutConstrained(texts: readonly EpisodeText[], turns: readonly Turn[]): EpisodeText[] {
+  let turn = 0;
+  return texts.map((text) => {
+    const weight = [...text.weight];
+    for (const { start, end } of text.turns) if (isConstrained(turns[turn++]!)) weight.fill(0, start, end);
+    return { ...text, weight };
+  });
+}
+
+function constrainedMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
+  const turns = trajectories.flatMap((trajectory) => trajectory.turns);
+  return turns.some(isConstrained)
+    ? { "completions/constrained": mean(turns.map((turn) => Number(isConstrained(turn)))) }
+    : {};
 }
 
 /** Per group and episode, the advantages of its turns. */

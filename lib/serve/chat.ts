@@ -158,7 +158,7 @@ export class Chats {
       this.#episodes!.add(place, {
         ...{ messages, asked, state, generation, conversation, key },
         calls: calls && !isValue,
-        ...{ version, pinned },
+        ...{ version, pinned, constrained: chat.requests.some(({ grammar }) => grammar !== undefined) },
       });
     return { said, generation };
   }

@@ -154,7 +154,8 @@ export class Episodes {
   add(place: Place, served: ServedTurn): void {
     const { name, named, held, before, parent, group } = place;
     const split = place.split ?? (parent === undefined ? undefined : this.#open.get(parent)?.split);
-    const { messages, asked, state, generation, calls, conversation, key, version, pinned } = served;
+    const { messages, asked, state, generation, calls, conversation, key, version, pinned, constrained } =
+      served;
     const { text } = generation;
     const begun = this.#open.get(name);
     if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name))
@@ -187,7 +188,10 @@ export class Episodes {
       ...{ state, text, ...sampledBeside(conversation, state, generation) },
       ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
       ...{ observation: [], reward: repeated?.reward ?? 0, terminated: false, truncated: false },
-      info: version === undefined ? {} : { version, ...(pinned && { pinned }) },
+      info: {
+        ...(version !== undefined && { version, ...(pinned && { pinned }) }),
+        ...(constrained && { constrained }),
+      },
     });
     if (begun !== undefined) this.#remove(name, begun);
     this.#open.set(name, Object.assign(episode, now));

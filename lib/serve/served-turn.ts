@@ -35,4 +35,6 @@ export interface ServedTurn {
   version?: string | undefined;
   /** Whether the client requested that version. */
   pinned?: boolean | undefined;
+  /** Whether a grammar excluded tokens: that of `response_format`, or of a required call. */
+  constrained?: boolean | undefined;
 }

@@ -392,6 +392,41 @@ describe("served episodes", () => {
     expect(model.theta).toBeCloseTo(0.25 - gradient, 5);
   });
 
+  test("are not trained on where a grammar chose the tokens; their rewards count all the same", async () => {
+    const { run: played } = await train({ iterations: 1 });
+    const serve = async (constrained: (episode: number, turn: number) => boolean) => {
+      const served = played.trajectories.map((trajectory, e) => ({
+        ...trajectory,
+        turns: trajectory.turns.map((turn, t) => ({ ...turn, info: { constrained: constrained(e, t) } })),
+      }));
+      const model = new ScriptedPolicy(() => "");
+      const run = { ...memoryRun(), nextEpisodes: async () => served };
+      const environment = errandEnvironment({ turns: 2 });
+      await trainGrpo({ model, environment, run, config: { ...small, iterations: 1 } });
+      const texts = model.surrogates.flatMap((call) => call.texts);
+      return { texts, served, metrics: run.rows.map(({ values }) => values) };
+    };
+    const advantages = (texts: readonly { advantages: ArrayLike<number> }[]) =>
+      texts.map(({ advantages }) => advantages[0]);
+
+    const all = await serve(() => false);
+    expect(all.metrics[0]).not.toHaveProperty("completions/constrained");
+    // The first turn of each episode: only the tokens of the second have a weight.
+    const first = await serve((_, turn) => turn === 0);
+    expect(advantages(first.texts)).toEqual(advantages(all.texts));
+    expect(first.metrics[0]).toMatchObject({ "completions/constrained": 1 / 2 });
+    for (const { weight, response } of first.texts) {
+      const trained = response.filter((_, t) => (weight as number[])[t]! > 0);
+      expect(first.served.map(({ turns }) => String(turns[1]!.tokens))).toContain(String(trained));
+      expect(sum(weight as number[])).toBeCloseTo(1 / 8, 9);
+    }
+    // Two whole episodes: the others are trained on as before, relative to these too.
+    const some = await serve((episode) => episode === 1 || episode === 6);
+    expect(some.texts).toHaveLength(6);
+    expect(advantages(all.texts)).toEqual(expect.arrayContaining(advantages(some.texts)));
+    expect((await serve(() => true)).texts).toEqual([]);
+  });
+
   test("have θ before the step as the old policy if actions are sampled at another temperature", async () => {
     const { model, texts } = await trainServed({ actionTemperature: 0.7 });
     for (const { response, weight, oldLogProbs } of texts)

@@ -99,6 +99,22 @@ describe("a recording", () => {
       expect(episode!.turns.map(({ text }) => text)).toEqual(["Answer 3.", "Answer 5."]);
     }));
 
+  it("says which turns a grammar constrained", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const model = new CallingModel(() => "{}");
+      const { client, reward, server } = await start(model, file);
+      const messages = [say("Task")];
+      for (const more of [{}, { response_format: { type: "json_object" } }]) {
+        const { said } = await turn(client, messages, "one", more);
+        messages.push(said, say("Go on"));
+      }
+      await reward("one", { reward: 1 });
+      await server.close(20);
+      const [episode] = [...readEpisodes(file, model)];
+      expect(episode!.turns.map(({ info }) => info)).toEqual([{}, { constrained: true }]);
+    }));
+
   it("refuses a reward for an unknown episode, and says if the server does not record", async () => {
     const server = await serve({ learner: new CallingModel(() => "Hi"), name: "scripted", port: 0 });
     open.push(server);

@@ -125,6 +125,11 @@ export class SharedLearner implements LanguageModel, ServedModel {
   async admit(version?: string): Promise<Admission> {
     if (version !== undefined && version !== this.version) return this.#pinned.admit(version);
     const visit = await this.share.enter();
+    // The weights may have changed while it waited for a training job.
+    if (version !== undefined && version !== this.version) {
+      visit.leave();
+      return this.#pinned.admit(version);
+    }
     const learner = this.#learner;
     return {
       version: this.version,

@@ -200,7 +200,13 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       Learner.resume(join(checkpointPath(path, findVersion(path, name).checkpoint), "learner"), {
         ...{ ...recipe.learner, base: baseOf(recipe) },
       });
-    const keptVersions = () => listVersions(path).map((kept) => kept.name);
+    const damaged = new Set<string>();
+    const versions = () =>
+      listVersions(path, ({ message }) => {
+        if (!damaged.has(message)) log(message);
+        damaged.add(message);
+      });
+    const keptVersions = () => versions().map((kept) => kept.name);
     const pinned = new PinnedVersions(resumeVersion, (name) => keptVersions().includes(name), maxPinned);
     const model = new SharedLearner(learner, {
       share: new DeviceShare({ maxFirstTokenMs }),
@@ -241,7 +247,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     let deletions = 0;
 
     const trainer = new Trainer(run, controller, {
-      ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, log },
+      ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, versions, log },
       runOptions: { progress, description: {}, ...recipe.run },
     });
     // A checkpoint exists before an episode is accepted, so that a run with episodes can be
@@ -284,7 +290,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
             held_out_waiting: heldOut.waiting,
             tasks: { leased: tasks.leased, expired: tasks.expired, passed_over: tasks.passedOver },
           }),
-          versions: () => listVersions(path),
+          versions,
           rollBack: (name) => trainer.rollBack(name),
           async recordedState(episode, turn) {
             for (;;) {

@@ -23,7 +23,6 @@ import { ServedRun } from "./served-run.ts";
 import type { SharedLearner } from "./shared-learner.ts";
 import {
   findVersion,
-  listVersions,
   nextStart,
   notedRollback,
   noteRollback,
@@ -45,6 +44,8 @@ export interface TrainerOptions {
   guard: GuardRails;
   heldOut: HeldOut;
   reporting: Reporting;
+  /** The kept versions that are not known to be damaged, the newest first. */
+  versions: () => Version[];
   /** Options of the run directory, with which it is opened again. */
   runOptions: Omit<RunOptions, "signal" | "lock">;
   log: (line: string) => void;
@@ -57,6 +58,8 @@ export class Trainer {
   #stopping = false;
   /** The version to go back to, until a checkpoint with its weights is saved. */
   #rollBackTo: Version | undefined;
+  /** Checkpoints of versions that could not be restored, because they are damaged. */
+  readonly #damaged = new Set<number>();
   /** How often each correction was imitated before the version that training went back to. */
   #corrected: ServedState["corrections"] = {};
   #updates = 0;
@@ -135,7 +138,7 @@ export class Trainer {
   async #train(): Promise<void> {
     const { recipe, environment, model, reporting, log } = this.#options;
     let target: Version | undefined;
-    for (let retryMs = firstRetryMs; ; ) {
+    for (let retryMs = 0; ; ) {
       const updates = this.#updates;
       let failed = false;
       let ending: Parameters<RunDirectory["close"]> = ["stopped"];
@@ -158,11 +161,12 @@ export class Trainer {
         this.#fail(error);
       }
       if (this.#stopping && result !== undefined) reporting.ended(result);
+      if (this.#updates > updates) retryMs = 0;
       // Retries until the run is open; the server continues to answer.
       for (;;) {
         if (this.#stopping) return;
         if (failed) {
-          retryMs = this.#updates > updates ? firstRetryMs : Math.min(2 * retryMs, lastRetryMs);
+          retryMs = Math.min(2 * retryMs || firstRetryMs, lastRetryMs);
           await sleep(retryMs, undefined, { signal: this.#stopSignal() }).catch(() => undefined);
           if (this.#stopping) return;
         }
@@ -210,8 +214,7 @@ export class Trainer {
   #check(): void {
     const { guard } = this.#options;
     if (this.#rollBackTo !== undefined) return;
-    if (Object.keys(guard.quality).length === 0) return;
-    const versions = listVersions(this.#run.path);
+    const versions = this.#options.versions().filter(({ checkpoint }) => !this.#damaged.has(checkpoint));
     this.#run.spared = guard.best(versions).map(({ checkpoint }) => checkpoint);
     const verdict = guard.verdict(versions);
     if (verdict !== undefined) this.#goBack(verdict.version, verdict.reason);
@@ -237,22 +240,18 @@ export class Trainer {
    * @returns the version that it went back to, if it did: a checkpoint should be saved soon
    */
   async #reopen(failed: boolean): Promise<Version | undefined> {
-    const { recipe, model, guard, runOptions, log } = this.#options;
+    const { model, guard, runOptions, log } = this.#options;
     const { path } = this.#run;
     const lock = lockRun(path);
     try {
       const from = await chooseCheckpoint(path, { warn: log });
-      const target = this.#rollBackTo;
-      const weights = target === undefined ? from.path : checkpointPath(path, target.checkpoint);
-      if (target !== undefined) this.#corrected = servedStateOf(path, target.checkpoint)!.corrections;
-      if (target !== undefined || failed) {
-        const { seed } = recipe.config;
+      // Counted before weights are loaded: if it failed after that, they would stay in memory.
+      const start = failed || this.#rollBackTo !== undefined ? nextStart(path) : undefined;
+      const opened = await this.#openTarget();
+      const target = opened?.target;
+      if (start !== undefined && (failed || target !== undefined)) {
         const changes = target ? Number(target.name.split(".")[1]) : changesIn(from.saved);
-        const learner = await Learner.resume(join(weights, "learner"), {
-          ...{ ...recipe.learner, seed, base: baseOf(recipe) },
-          verify: target !== undefined,
-        });
-        await model.replace(learner, nextStart(path), changes);
+        await model.replace(opened?.learner ?? (await this.#resume(from.path, false)), start, changes);
         guard.reset();
       }
       this.#controller = new AbortController();
@@ -267,6 +266,35 @@ export class Trainer {
       lock.release();
       throw error;
     }
+  }
+
+  /** Opens the weights of the version to go back to, if there is one. One that is damaged is given up. */
+  async #openTarget(): Promise<{ target: Version; learner: Learner } | undefined> {
+    const { path } = this.#run;
+    for (;;) {
+      const target = this.#rollBackTo;
+      if (target === undefined) return undefined;
+      try {
+        this.#corrected = servedStateOf(path, target.checkpoint)!.corrections;
+        return { target, learner: await this.#resume(checkpointPath(path, target.checkpoint), true) };
+      } catch (error) {
+        if (!(error instanceof NlacError) || error.code !== "ERR_CHECKPOINT") throw error;
+        this.#options.log(`version ${target.name} is not restored: ${error.message}`);
+        this.#damaged.add(target.checkpoint);
+        // Unless another rollback was requested since.
+        if (this.#rollBackTo !== target) continue;
+        this.#rollBackTo = undefined;
+        noteRollback(path, undefined);
+      }
+    }
+  }
+
+  /** The learner of a checkpoint. Throws ERR_CHECKPOINT, ERR_IO. */
+  #resume(checkpoint: string, verify: boolean): Promise<Learner> {
+    const { recipe } = this.#options;
+    const { seed } = recipe.config;
+    const options = { ...recipe.learner, seed, base: baseOf(recipe), verify };
+    return Learner.resume(join(checkpoint, "learner"), options);
   }
 }
 

@@ -43,13 +43,16 @@ export interface Version {
 
 /**
  * The kept versions of a served run, the newest first.
+ *
+ * @param onDamaged called with the error of each version whose state cannot be read; it is left
+ *   out. Default: the error is thrown
  * @throws NlacError ERR_RUN for a directory without a run, ERR_CHECKPOINT for a damaged checkpoint
  *   or one of a run that was not served; ERR_IO
  */
-export function listVersions(run: string): Version[] {
+export function listVersions(run: string, onDamaged?: (error: NlacError) => void): Version[] {
   requireRun(run);
   return checkpointNumbers(run).flatMap((checkpoint) => {
-    const served = servedStateOf(run, checkpoint);
+    const served = servedStateOf(run, checkpoint, onDamaged);
     if (served === undefined) return [];
     const { start, changes, quality } = served;
     const path = stateFileOf(run, checkpoint);
@@ -58,14 +61,26 @@ export function listVersions(run: string): Version[] {
   });
 }
 
+const stateFile = z.looseObject({ state: z.unknown(), warmup: z.int().optional() });
+
 /**
  * What a checkpoint of a served run has besides the algorithm's state. Undefined for one of its
- * warm-up. Throws ERR_CHECKPOINT, ERR_IO.
+ * warm-up. Throws ERR_CHECKPOINT, ERR_IO. See `listVersions` for `onDamaged`.
  */
-export function servedStateOf(run: string, checkpoint: number): ServedState | undefined {
-  const path = stateFileOf(run, checkpoint);
-  const file = z.looseObject({ state: z.unknown(), warmup: z.int().optional() });
-  const { state, warmup } = readJson(path, file, "ERR_CHECKPOINT");
+export function servedStateOf(
+  run: string,
+  checkpoint: number,
+  onDamaged?: (error: NlacError) => void,
+): ServedState | undefined {
+  let read: z.infer<typeof stateFile>;
+  try {
+    read = readJson(stateFileOf(run, checkpoint), stateFile, "ERR_CHECKPOINT");
+  } catch (error) {
+    if (onDamaged === undefined) throw error;
+    onDamaged(error as NlacError);
+    return undefined;
+  }
+  const { state, warmup } = read;
   if (warmup !== undefined) return undefined;
   const parsed = savedServed.safeParse(state);
   if (parsed.success) return parsed.data.served;
@@ -79,9 +94,12 @@ function stateFileOf(run: string, checkpoint: number): string {
   return join(checkpointPath(run, checkpoint), "state.json");
 }
 
-/** The version of this name. Throws ERR_CHECKPOINT that lists the kept ones. */
+/**
+ * The version of this name, however damaged others are. Throws ERR_CHECKPOINT that lists the kept
+ * ones.
+ */
 export function findVersion(run: string, name: string): Version {
-  const versions = listVersions(run);
+  const versions = listVersions(run, () => {});
   const found = versions.find((version) => version.name === name);
   if (found !== undefined) return found;
   const kept = versions.map((version) => version.name).join(", ");

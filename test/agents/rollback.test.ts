@@ -3,13 +3,18 @@
  * weights.
  */
 
-import { cpSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, expect, it, vi } from "vitest";
-import { serveAndTrain, type TrainingServer } from "../../lib/agents/serve-and-train.ts";
-import { listVersions } from "../../lib/agents/versions.ts";
+import {
+  type ServeAndTrainOptions,
+  serveAndTrain,
+  type TrainingServer,
+} from "../../lib/agents/serve-and-train.ts";
+import { findVersion, listVersions } from "../../lib/agents/versions.ts";
 import { Learner } from "../../lib/learner/learner.ts";
+import { checkpointPath } from "../../lib/run/checkpoints.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -22,17 +27,20 @@ async function until(is: () => boolean): Promise<void> {
 }
 
 /** A server after two updates, with the names of its versions, the newest first. */
-async function trained(run: string) {
+async function trained(run: string, options: Partial<ServeAndTrainOptions> = {}) {
   const log: string[] = [];
   server = await serveAndTrain({
     ...{ recipe: servedErrands(), directory: run, port: 0, log: (line: string) => void log.push(line) },
+    ...options,
   });
   const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const started = server.version;
   let errands = 0;
   const play = async () => {
     const before = server!.updates;
-    for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `errand-${errands}`, errands++);
-    await until(() => server!.updates === before + 2 && listVersions(run)[0]!.name === server!.version);
+    for (let i = 0; i < 2; i++) await runErrand(client, "errands-base", `${started}-${errands}`, errands++);
+    const newest = () => listVersions(run, () => {})[0]!.name;
+    await until(() => server!.updates === before + 2 && newest() === server!.version);
   };
   await play();
   const rollBack = (name: string) => client.post(`/versions/${name}/rollback`);
@@ -129,4 +137,71 @@ it("keeps a rollback that was answered if the server is killed before the next c
     }
     await play(); // and saves a checkpoint
     expect(existsSync(join(run, "rollback.json"))).toBe(false);
+  }));
+
+it("frees the weights that it loaded if it cannot use them", () =>
+  inRun(async (run) => {
+    const { rollBack, versions, log } = await trained(run);
+    const resume = Learner.resume.bind(Learner);
+    const held = new Set<Learner>();
+    vi.spyOn(Learner, "resume").mockImplementation(async (path, options) => {
+      const learner = await resume(path, options);
+      const dispose = learner.dispose.bind(learner);
+      held.add(learner);
+      vi.spyOn(learner, "dispose").mockImplementation(async () => {
+        held.delete(learner);
+        await dispose();
+      });
+      return learner;
+    });
+    const starts = join(run, "starts.json");
+    const before = readFileSync(starts);
+    writeFileSync(starts, "");
+    await rollBack(versions.at(-1)!);
+    await until(() => log.filter((line) => line.includes("starts.json")).length === 2);
+    expect(held.size).toBe(0);
+    writeFileSync(starts, before);
+    await until(() => log.at(-1)!.startsWith("training continues"));
+    expect(held.size).toBe(1);
+  }));
+
+it("goes on without a rollback if the version is damaged", () =>
+  inRun(async (run) => {
+    const { server, rollBack, versions, log, play } = await trained(run);
+    const version = server.version;
+    const { checkpoint } = findVersion(run, versions.at(-1)!);
+    writeFileSync(join(checkpointPath(run, checkpoint), "learner", "model.safetensors"), "damaged");
+    await rollBack(versions.at(-1)!);
+    await until(() => log.at(-1)!.startsWith("training continues"));
+    expect(log.at(-2)).toMatch(/^version 1\..* is not restored: .*model\.safetensors is damaged/);
+    expect(server.version).toBe(version);
+    expect(existsSync(join(run, "rollback.json"))).toBe(false);
+    await play();
+  }));
+
+it("goes on, and back to other versions, if the state of a version is damaged", () =>
+  inRun(async (run) => {
+    const { log, rollBack, versions, play } = await trained(run, {
+      guard: { episodes: 2, maxFall: { success: 2 } },
+    });
+    const { checkpoint } = listVersions(run)[1]!;
+    writeFileSync(join(checkpointPath(run, checkpoint), "state.json"), "damaged");
+    await play();
+    expect(log.filter((line) => line.includes("paused"))).toEqual([]);
+    expect(log.filter((line) => line.includes("state.json cannot be read"))).toHaveLength(1);
+    await rollBack(versions[0]!);
+    await until(() => log.at(-1)!.startsWith("training continues"));
+  }));
+
+it("keeps the best version after a restart, before metrics are measured again", () =>
+  inRun(async (run) => {
+    const first = await trained(run, { guard: { episodes: 2, maxFall: { success: 2 } } });
+    await first.server.close(20);
+    const best = listVersions(run).find(({ quality }) => "success" in quality)!;
+    expect(best).toBeDefined();
+    const { play } = await trained(run, { guard: { episodes: 64, maxFall: { success: 2 } } });
+    await play();
+    await play();
+    expect(listVersions(run).length).toBeGreaterThan(5);
+    expect(listVersions(run)).toContainEqual(best);
   }));

@@ -4,7 +4,7 @@
  * file is read.
  */
 
-import { throwIfAborted } from "../base/errors.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { inSlices, slices } from "../base/slices.ts";
 import { type EpisodeRecord, fromRecord, readEpisodeRecords } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -141,6 +141,11 @@ export class EpisodeQueue {
       await turn();
       throwIfAborted(signal);
     }
+    if (position < first)
+      throw new NlacError(
+        "ERR_RUN",
+        `${this.#path} has ${position} episodes to train on; at the checkpoint it had ${first} or more.`,
+      );
     // Nothing can have been added since the end of the file was read: the event loop had no turn.
     this.#order = order;
     this.#first = first;

@@ -90,3 +90,14 @@ test("keeps long queues in the file, and gives their episodes in the same order"
     expect(taken.map(({ reward }) => reward).filter((reward) => reward === 1).length).toBeLessThan(3);
     writer.close();
   }));
+
+test("refuses a file that has lost episodes: the next ones would be taken for them", () =>
+  inDirectory(async (directory) => {
+    const path = join(directory, "episodes.jsonl");
+    const writer = RecordWriter.resume(path);
+    for (let id = 0; id < 2; id++) writer.append(record(id));
+    const queue = new EpisodeQueue(path, model);
+    const next = queue.next(3, [1, 1], AbortSignal.timeout(5000), async () => false);
+    await expect(next).rejects.toThrow(/has 2 episodes .* had 3 or more/);
+    writer.close();
+  }));

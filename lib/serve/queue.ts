@@ -54,6 +54,8 @@ export class RequestQueue {
   #logProbs = 0;
   /** Requests that wait for a change of the weights. */
   #entering = 0;
+  /** Of all of these, the requests of each client. */
+  readonly #ofClient = new Map<string, number>();
   #numbers = 0;
 
   constructor(options: QueueOptions) {
@@ -98,18 +100,41 @@ export class RequestQueue {
    * header names their version. Throws a RequestError of status 429 if too many are waiting.
    */
   async admit(c: Context, model: string): Promise<Admission> {
-    const { learner, maxWaiting = 256 } = this.#options;
+    const { learner } = this.#options;
     if (learner.admit === undefined)
       return { generate: (...call) => learner.generate(...call), leave: () => {} };
-    if (this.#requests + this.#entering >= maxWaiting) throw this.#full(c);
+    if (!this.#hasRoom(c, this.#requests + this.#entering, 1)) throw this.#full(c);
     this.#entering++;
+    const uncount = this.#count(c);
     try {
       const admission = await learner.admit(this.#versionIn(model));
       if (admission.version !== undefined) c.header(versionHeader, admission.version);
       return admission;
     } finally {
       this.#entering--;
+      uncount();
     }
+  }
+
+  /**
+   * Whether so many more completions may run or wait, beside `held` ones. A client that has no
+   * request gets one in also if the others fill the queue, unless too many did so.
+   */
+  #hasRoom(c: Context, held: number, more: number): boolean {
+    const { maxWaiting = 256 } = this.#options;
+    const isFirst = more === 1 && !this.#ofClient.has(keyOf(c));
+    return held + more <= maxWaiting + (isFirst ? Math.ceil(maxWaiting / 8) : 0);
+  }
+
+  /** Counts a request of a client until the returned function is called. */
+  #count(c: Context): () => void {
+    const key = keyOf(c);
+    this.#ofClient.set(key, (this.#ofClient.get(key) ?? 0) + 1);
+    return () => {
+      const left = this.#ofClient.get(key)! - 1;
+      if (left > 0) this.#ofClient.set(key, left);
+      else this.#ofClient.delete(key);
+    };
   }
 
   /** The version of the name "NAME@VERSION". */
@@ -147,8 +172,9 @@ export class RequestQueue {
     // A large request must not lock out the small ones: one completion is refused only if as many
     // requests run or wait.
     const held = requests.length === 1 ? this.#requests : this.#texts;
-    if (held + requests.length > maxWaiting) throw this.#full(c);
+    if (!this.#hasRoom(c, held, requests.length)) throw this.#full(c);
     if (logProbs > 0 && this.#logProbs + logProbs > maxLogProbsHeld) throw this.#full(c);
+    const uncount = this.#count(c);
     this.#requests++;
     this.#texts += requests.length;
     const stop = new AbortController();
@@ -184,6 +210,7 @@ export class RequestQueue {
         client.removeEventListener("abort", leave);
         admission.leave();
         this.#answering.delete(generation);
+        uncount();
         this.#requests--;
         this.#texts -= requests.length;
       });
@@ -223,6 +250,11 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
+}
+
+/** A client: its address and API key. */
+function keyOf(c: Context): string {
+  return `${clientOf(c)[0]} ${c.req.header("authorization") ?? ""}`;
 }
 
 /**

@@ -86,6 +86,25 @@ describe("a server", () => {
     expect((await Promise.all(waiting)).map(({ choices }) => choices.length)).toEqual([3, 1, 1]);
   });
 
+  it("still takes a request of another client while one client fills the queue", async () => {
+    const keys = ["greedy", "modest", "another"];
+    const tokens = Object.fromEntries(keys.map((key) => [key, ["ask" as const]]));
+    const { server, model } = await start(() => "Hi", { maxWaiting: 3, tokens });
+    const gate = closedGate(model);
+    const ask = (apiKey: string) =>
+      new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0 }).chat.completions.create(hello);
+    const waiting = [ask("greedy"), ask("greedy"), ask("greedy")];
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(3);
+    await expect(ask("greedy")).rejects.toMatchObject({ status: 429 });
+    waiting.push(ask("modest"));
+    await expect.poll(() => gate.waiting, { timeout: 60_000 }).toBe(4);
+    // This place is taken now.
+    for (const key of ["modest", "another"]) await expect(ask(key)).rejects.toMatchObject({ status: 429 });
+    gate.open();
+    expect(await Promise.all(waiting)).toHaveLength(4);
+    expect((await ask("greedy")).choices).toHaveLength(1);
+  });
+
   it("answers 429 while the answers to others may have too many log probabilities", async () => {
     const { client, model } = await start(() => "Hi", { maxWaiting: 1000 });
     const gate = closedGate(model);

@@ -33,6 +33,9 @@ interface QueueOptions {
   weights?: WeightSet;
   maxWaiting?: number;
   log?: (line: string) => void;
+  /** The API keys, if requests need one. */
+  token?: string;
+  tokens?: Readonly<Record<string, unknown>>;
 }
 
 export class RequestQueue {
@@ -122,13 +125,20 @@ export class RequestQueue {
    */
   #hasRoom(c: Context, held: number, more: number): boolean {
     const { maxWaiting = 256 } = this.#options;
-    const isFirst = more === 1 && !this.#ofClient.has(keyOf(c));
+    const isFirst = more === 1 && !this.#ofClient.has(this.#clientOf(c));
     return held + more <= maxWaiting + (isFirst ? Math.ceil(maxWaiting / 8) : 0);
+  }
+
+  /** A client: its address, and its API key if the server requires one. */
+  #clientOf(c: Context): string {
+    const { token, tokens = {} } = this.#options;
+    const hasKey = token !== undefined || Object.keys(tokens).length > 0;
+    return [clientOf(c)[0], ...(hasKey ? [c.req.header("authorization")] : [])].join(" ");
   }
 
   /** Counts a request of a client until the returned function is called. */
   #count(c: Context): () => void {
-    const key = keyOf(c);
+    const key = this.#clientOf(c);
     this.#ofClient.set(key, (this.#ofClient.get(key) ?? 0) + 1);
     return () => {
       const left = this.#ofClient.get(key)! - 1;
@@ -250,11 +260,6 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
-}
-
-/** A client: its address and API key. */
-function keyOf(c: Context): string {
-  return `${clientOf(c)[0]} ${c.req.header("authorization") ?? ""}`;
 }
 
 /**

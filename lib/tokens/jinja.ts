@@ -40,6 +40,17 @@ interface BinaryNode extends TemplateNode {
   left: TemplateNode;
   right: TemplateNode;
 }
+interface ForNode extends TemplateNode {
+  /** The list, or a selection from it. */
+  iterable: TemplateNode & { lhs?: TemplateNode };
+  body: readonly TemplateNode[];
+  defaultBlock: readonly TemplateNode[];
+}
+/** An operand that was evaluated before. */
+interface ComputedNode extends TemplateNode {
+  type: "Computed";
+  computed: Evaluated;
+}
 interface BaseInterpreter {
   run(program: unknown): Evaluated;
   evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined;
@@ -64,8 +75,13 @@ const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression
 /** Statements: unlike an expression, they print nothing of their own if they have no value. */
 const statements: ReadonlySet<string> = new Set(["Set", "Macro", "Break", "Continue", "Comment"]);
 
+/** Filters of lists; Python applies them to the characters of a text. */
+const listFilters: ReadonlySet<unknown> = new Set(["selectattr", "rejectattr"]);
+
 /** Filters of texts; Python applies them to the text of another value. */
 const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);
+
+const emptyList = { type: "ArrayLiteral", value: [] } as TemplateNode;
 
 type Ends = "both" | "left" | "right";
 
@@ -107,9 +123,25 @@ function strip(text: string, characters: string, ends: Ends): string {
   return kept.slice(start, end).join("");
 }
 
+/** A loop that is being evaluated. */
+interface Loop {
+  node: ForNode;
+  /** What its last iteration printed before `break`. */
+  beforeBreak: string;
+  /** Whether an iteration was left by `break` or `continue`, and whether one was not. */
+  left: boolean;
+  completed: boolean;
+}
+
 class BoundedInterpreter extends PlainInterpreter {
   #left: number;
   readonly #mark: MarkLiteral | undefined;
+  /** The loops around the node that is evaluated. */
+  readonly #loops: Loop[] = [];
+  /** Nodes whose values are looped over. */
+  readonly #iterables = new WeakSet<TemplateNode>();
+  /** Set while `break` or `continue` leaves the blocks of a loop's body: what they have printed. */
+  #leaving: { by: string; text: string } | undefined;
 
   constructor(environment: unknown, work: number, mark: MarkLiteral | undefined) {
     super(environment);
@@ -119,10 +151,17 @@ class BoundedInterpreter extends PlainInterpreter {
 
   override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
     this.#spend(1);
-    const result =
+    if (node?.type === "Computed") return (node as ComputedNode).computed;
+    if (node?.type === "For") return this.#looped(node as ForNode, environment);
+    if (node?.type === "Break" || node?.type === "Continue") this.#leaving = { by: node.type, text: "" };
+    const evaluated =
       this.#stripped(node, environment) ??
       this.#joined(node, environment) ??
+      this.#added(node, environment) ??
+      this.#isIn(node, environment) ??
       super.evaluate(node, environment);
+    const result =
+      node !== undefined && this.#iterables.has(node) ? this.#itemsOf(evaluated, environment) : evaluated;
     // An empty list has no first item.
     if (node === undefined || result === undefined) return result;
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
@@ -136,20 +175,104 @@ class BoundedInterpreter extends PlainInterpreter {
     return result;
   }
 
-  /** As the package's, but prints values as Python does. */
+  /**
+   * As the package's, but prints values as Python does, and keeps what a loop's body prints before
+   * `break` and `continue`.
+   */
   override evaluateBlock(nodes: readonly TemplateNode[], environment: unknown): Evaluated {
+    const loop = this.#loops.at(-1);
+    if (nodes === loop?.node.defaultBlock && loop.left) return this.#textValue(""); // see #looped
     let text = "";
-    for (const node of nodes) {
-      const result = this.evaluate(node, environment)!;
-      if (result.type !== "NullValue" || !statements.has(node.type)) text += pythonText(result);
+    try {
+      for (const node of nodes) {
+        const result = this.evaluate(node, environment)!;
+        if (result.type !== "NullValue" || !statements.has(node.type)) text += pythonText(result);
+      }
+      if (nodes === loop?.node.body) loop.completed = true;
+    } catch (error) {
+      const leaving = this.#leaving;
+      if (leaving === undefined) throw error;
+      leaving.text = text + leaving.text;
+      if (nodes !== loop?.node.body) throw error;
+      this.#leaving = undefined;
+      loop.left = true;
+      if (leaving.by === "Break") {
+        loop.beforeBreak = leaving.text;
+        throw error;
+      }
+      text = leaving.text; // `continue` ends the body here
     }
     return this.#textValue(text);
+  }
+
+  #looped(node: ForNode, environment: unknown): Evaluated {
+    this.#iterables.add(node.iterable.lhs ?? node.iterable);
+    const loop: Loop = { node, beforeBreak: "", left: false, completed: false };
+    this.#loops.push(loop);
+    let text: string;
+    try {
+      text = (super.evaluate(node, environment)!.value as string) + loop.beforeBreak;
+    } finally {
+      this.#loops.pop();
+    }
+    // Jinja2 takes a loop for empty if no iteration came to its end.
+    if (loop.left && !loop.completed) text += this.evaluateBlock(node.defaultBlock, environment).value;
+    this.#spend(text.length);
+    return this.#textValue(text);
+  }
+
+  /** What is looped over: a text's characters, and nothing for an undefined value. */
+  #itemsOf(value: Evaluated | undefined, environment: unknown): Evaluated | undefined {
+    if (value?.type === "UndefinedValue") return super.evaluate(emptyList, environment);
+    return value?.type === "StringValue" ? this.#characters(value, environment) : value;
+  }
+
+  #characters(text: Evaluated, environment: unknown): Evaluated {
+    const list = super.evaluate(emptyList, environment)!;
+    list.value = Array.from(text.value as string, (character) => this.#textValue(character));
+    return list;
+  }
+
+  /** The value of `a + b`, which is an error in Python if only one is a text; undefined for other nodes. */
+  #added(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "BinaryExpression" || (node as BinaryNode).operator.value !== "+") return undefined;
+    const sides = (["left", "right"] as const).map(
+      (side) => this.evaluate((node as BinaryNode)[side], environment)!,
+    );
+    const texts = sides.filter(({ type }) => type === "StringValue");
+    if (texts.length === 1)
+      throw new Error(`a text cannot be added to a value of another type (${sides.map(({ type }) => type)})`);
+    if (texts.length === 2) return this.#textValue(texts.map(({ value }) => value as string).join(""));
+    const [left, right] = sides.map((computed) => ({ type: "Computed", computed }));
+    return super.evaluate({ ...(node as BinaryNode), left, right } as TemplateNode, environment);
+  }
+
+  /**
+   * The value of `a in b` and `a not in b` if one is undefined: Python finds nothing in it, and does
+   * not find it in a list or mapping.
+   */
+  #isIn(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "BinaryExpression") return undefined;
+    const { operator, left, right } = node as BinaryNode;
+    if (operator.value !== "in" && operator.value !== "not in") return undefined;
+    const isUndefined = (side: TemplateNode) =>
+      references.has(side.type) && this.evaluate(side, environment)?.type === "UndefinedValue";
+    if (!isUndefined(right)) {
+      if (!isUndefined(left) || this.evaluate(right, environment)?.type === "StringValue") return undefined;
+    }
+    const value = operator.value === "in" ? "false" : "true";
+    return super.evaluate({ type: "Identifier", value } as TemplateNode, environment);
   }
 
   /** As the package's, but `string` and `tojson` give Python's text, and filters of texts work on it. */
   override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
     if ((filter.callee ?? filter).value === "tojson")
       return this.#textValue(pythonJson(operand, this.#jsonOptions(filter.args ?? [], environment)));
+    if (operand.type === "StringValue" && listFilters.has(filter.callee?.value)) {
+      // A character has no attributes.
+      const none = filter.callee?.value === "selectattr" ? super.evaluate(emptyList, environment) : undefined;
+      return none ?? this.#characters(operand, environment);
+    }
     if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
       const text = this.#textValue(pythonText(operand));
       return filter.value === "string" ? text : super.applyFilter(text, filter, environment);

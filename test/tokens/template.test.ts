@@ -74,9 +74,38 @@ it.each([
   ],
   ["{{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}", '[1,{"a":2}]'],
   ["{{ [1] | tojson(indent=0) }}", "[\n1\n]"],
+  ["{% for x in [1, 2, 3] %}a{% if x == 2 %}{{ x }}{% continue %}{% endif %}b{% endfor %}", "aba2ab"],
+  ["{% for x in [1, 2] %}a{% break %}{% else %}none{% endfor %}", "anone"],
+  ["{% for x in [1, 2] %}a{% continue %}{% else %}none{% endfor %}", "aanone"],
+  ["{% for x in [1, 2] %}a{% if x == 2 %}{% break %}{% endif %}{% else %}none{% endfor %}", "aa"],
+  [
+    "{% for x in [1, 2] %}{% for y in [3, 4] %}{{ y }}{% if y == 3 %}{% continue %}{% endif %}-{% endfor %}" +
+      "{{ x }}{% break %}{% endfor %}.",
+    "34-1.",
+  ],
+  [
+    "{% for c in 'a😀' %}[{{ c }}]{% endfor %}|{% for x in unknown %}x{% else %}empty{% endfor %}",
+    "[a][😀]|empty",
+  ],
+  ["{{ 'abc' | selectattr('type', 'equalto', 'image') | list | length }}", "0"],
+  ["{{ 'ab' | rejectattr('type', 'equalto', 'image') | list }}", "['a', 'b']"],
+  [
+    "{{ 'a' in unknown }} {{ 'a' not in unknown }} {{ unknown in ['a'] }} {{ unknown not in {'a': 1} }}",
+    "False True False True",
+  ],
+  ["{{ 'a' + 'b' + ('c' + 'd') }}{{ [1] + [2] + [3] }}{{ 1 + 2 + 3 }}", "abcd[1, 2, 3]6"],
 ])("prints %j as Python does", (source, printed) => {
   expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);
 });
+
+it.each(["{{ 'a' + {'b': 1} }}", "{{ 'a' + 1 }}", "{{ unknown + 'a' }}"])(
+  "refuses %j as Python does, and prints no [object Map]",
+  (source) => {
+    expect(() => new ChatTemplate(source).render([{ role: "user", content: "?" }])).toThrow(
+      expect.objectContaining({ code: expect.stringMatching(/^ERR_/) }),
+    );
+  },
+);
 
 /** Numbers that are no integers, by their bits; and large and small integers. */
 function someNumbers(): number[] {

@@ -11,6 +11,7 @@ import { clientOf } from "./fair-queue.ts";
 import { GrammarQueue } from "./grammar-queue.ts";
 import { type ChatRequest, type CompletionRequest, samplingOf } from "./protocol.ts";
 import { badRequest, RequestError } from "./request-error.ts";
+import { type Keys, requiresKey } from "./scopes.ts";
 import type { OnToken } from "./text-stream.ts";
 import { sizeOf, UnsentAnswers } from "./unsent-answers.ts";
 
@@ -27,15 +28,12 @@ const maxLogProbs = 20_000_000;
 /** The same for all requests whose answers are not sent yet. */
 const maxLogProbsHeld = 100_000_000;
 
-interface QueueOptions {
+interface QueueOptions extends Keys {
   learner: ServedModel;
   name: string;
   weights?: WeightSet;
   maxWaiting?: number;
   log?: (line: string) => void;
-  /** The API keys, if requests need one. */
-  token?: string;
-  tokens?: Readonly<Record<string, unknown>>;
 }
 
 export class RequestQueue {
@@ -131,9 +129,8 @@ export class RequestQueue {
 
   /** A client: its address, and its API key if the server requires one. */
   #clientOf(c: Context): string {
-    const { token, tokens = {} } = this.#options;
-    const hasKey = token !== undefined || Object.keys(tokens).length > 0;
-    return [clientOf(c)[0], ...(hasKey ? [c.req.header("authorization")] : [])].join(" ");
+    const key = requiresKey(this.#options) ? c.req.header("authorization") : undefined;
+    return [clientOf(c)[0], key].join(" ");
   }
 
   /** Counts a request of a client until the returned function is called. */

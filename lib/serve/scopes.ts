@@ -11,6 +11,17 @@ export type Scope = "ask" | "reward" | "train";
 
 export const scopes = ["ask", "reward", "train"] as const satisfies readonly Scope[];
 
+/** The API keys of a server: the one that may do everything, and others with their scopes. */
+export interface Keys {
+  token?: string;
+  tokens?: Readonly<Record<string, readonly Scope[]>>;
+}
+
+/** Whether requests need a key. */
+export function requiresKey({ token, tokens = {} }: Keys): boolean {
+  return token !== undefined || Object.keys(tokens).length > 0;
+}
+
 /** The scope that a request needs. */
 export function scopeOf(path: string, method: string): Scope {
   if (/^\/v1\/(episodes|tasks)\//.test(path)) return method === "DELETE" ? "train" : "reward";

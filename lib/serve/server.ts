@@ -38,7 +38,7 @@ import { askingOf, Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
 import { idempotencyKey } from "./repeated-rewards.ts";
 import { asRequestError, badRequest, loggedFailure, RequestError } from "./request-error.ts";
-import { requireScope, type Scope, scopeOf } from "./scopes.ts";
+import { requireScope, requiresKey, type Scope, scopeOf } from "./scopes.ts";
 
 /** Options of `serve`. */
 export interface ServeOptions {
@@ -148,8 +148,7 @@ const httpOptions = {
  */
 export async function serve(options: ServeOptions): Promise<Server> {
   const { host = "127.0.0.1", port = 8000, token } = options;
-  const isOpen = token === undefined && Object.keys(options.tokens ?? {}).length === 0;
-  if (isOpen && !["127.0.0.1", "::1", "localhost"].includes(host))
+  if (!requiresKey(options) && !["127.0.0.1", "::1", "localhost"].includes(host))
     throw new NlacError(
       "ERR_CONFIG",
       `Other machines can reach ${host}: set a token that clients must send (nlac serve --token).`,

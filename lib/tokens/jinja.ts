@@ -75,9 +75,6 @@ const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression
 /** Statements: unlike an expression, they print nothing of their own if they have no value. */
 const statements: ReadonlySet<string> = new Set(["Set", "Macro", "Break", "Continue", "Comment"]);
 
-/** Filters of lists; Python applies them to the characters of a text. */
-const listFilters: ReadonlySet<unknown> = new Set(["selectattr", "rejectattr"]);
-
 /** Filters of texts; Python applies them to the text of another value. */
 const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);
 
@@ -228,6 +225,7 @@ class BoundedInterpreter extends PlainInterpreter {
   }
 
   #characters(text: Evaluated, environment: unknown): Evaluated {
+    this.#spend((text.value as string).length);
     const list = super.evaluate(emptyList, environment)!;
     list.value = Array.from(text.value as string, (character) => this.#textValue(character));
     return list;
@@ -268,11 +266,11 @@ class BoundedInterpreter extends PlainInterpreter {
   override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
     if ((filter.callee ?? filter).value === "tojson")
       return this.#textValue(pythonJson(operand, this.#jsonOptions(filter.args ?? [], environment)));
-    if (operand.type === "StringValue" && listFilters.has(filter.callee?.value)) {
-      // A character has no attributes.
-      const none = filter.callee?.value === "selectattr" ? super.evaluate(emptyList, environment) : undefined;
-      return none ?? this.#characters(operand, environment);
-    }
+    // The characters of a text have no attributes.
+    if (operand.type === "StringValue" && filter.callee?.value === "selectattr")
+      return super.evaluate(emptyList, environment)!;
+    if (operand.type === "StringValue" && filter.callee?.value === "rejectattr")
+      return this.#characters(operand, environment);
     if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
       const text = this.#textValue(pythonText(operand));
       return filter.value === "string" ? text : super.applyFilter(text, filter, environment);

@@ -48,7 +48,7 @@ export interface DiagnoseOptions<Task> {
   trajectories: readonly Trajectory[];
   config: RolesConfig & { diagnostics: z.infer<typeof diagnosticsConfig> };
   /** Settings of the rollouts that the configuration does not contain; branches use them too. */
-  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout" | "onTurn">;
+  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout">;
   /** Determines every random choice, together with the configuration's seed. */
   number: number;
   run: Pick<TrainingRun, "signal" | "progress">;
@@ -98,7 +98,7 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   const before = 2 * cases.length;
   run.progress.advance(before);
   const onTurn = (finished: number, tokens: number) => run.progress.advance(before + finished, tokens);
-  const gained = await gain(cases, { ...options, seed, playing: { ...options.playing, onTurn } });
+  const gained = await gain(cases, { ...options, seed }, onTurn);
   run.progress.advance(steps);
   return { ...calibration(cases, environment), ...futures, ...gained };
 }
@@ -200,6 +200,7 @@ export function overlap(a: string, b: string): number {
 async function gain<Task>(
   cases: readonly Case[],
   { model, environment, tasks, config, playing, seed, run }: DiagnoseOptions<Task> & { seed: number },
+  onTurn: NonNullable<CollectOptions<Task>["onTurn"]>,
 ) {
   const { branches: repeats } = config.diagnostics;
   const byId = new Map(tasks.map((task) => [environment.taskId(task), task]));
@@ -211,6 +212,7 @@ async function gain<Task>(
   });
   const episodes = await playBranches(branches, {
     ...playing,
+    onTurn,
     model,
     environment,
     seed,

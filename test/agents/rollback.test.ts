@@ -165,7 +165,7 @@ it("frees the weights that it loaded if it cannot use them", () =>
     expect(held.size).toBe(1);
   }));
 
-it("goes on without a rollback if the version is damaged", () =>
+it("keeps training if the version to go back to is damaged", () =>
   inRun(async (run) => {
     const { server, rollBack, versions, log, play } = await trained(run);
     const version = server.version;

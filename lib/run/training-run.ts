@@ -122,9 +122,9 @@ export function shareOver(
   if (length.iterations === 0) return 1;
   const iterations = length.iterations === endless ? 0 : (iteration + ofIteration) / length.iterations;
   if (length.environmentSteps === 0) return iterations;
-  // Steps count in proportion to the updates done. The last iteration may exceed the limit.
-  const steps = stepsBefore + ofIteration * (environmentSteps - stepsBefore);
-  return Math.max(iterations, steps / Math.max(length.environmentSteps, environmentSteps));
+  // Steps count in proportion to the updates done; those of the last iteration beyond the limit do not.
+  const steps = Math.min(environmentSteps, length.environmentSteps) - stepsBefore;
+  return Math.max(iterations, (stepsBefore + ofIteration * steps) / length.environmentSteps);
 }
 
 /**

@@ -46,7 +46,7 @@ test("environment steps count with their updates, and end a training after them"
     endIteration(counters);
     expect(isOver(counters, length)).toBe(counters.environmentSteps >= 100);
   }
-  // The last iteration exceeds the limit: it ends at 120 steps.
-  const expected = [0, 0.2, 0.4, 40 / 120, 80 / 120, 1];
+  // The last iteration begins where the first ended, and ends at 120 steps.
+  const expected = [0, 0.2, 0.4, 0.4, 0.7, 1];
   for (const [i, share] of shares.entries()) expect(share).toBeCloseTo(expected[i]!, 12);
 });

@@ -40,7 +40,8 @@ test("with a limit of environment steps, decay follows them", () => {
   expect(at(0, 0, 100, 0.5)).toBe(0.125);
   expect(at(1, 100, 100, 0)).toBe(0.25); // between two iterations
   // The last iteration begins where the one before ended, although its steps exceed the limit.
-  expect(at(3, 300, 500, 0)).toBe(0.6);
+  expect(at(2, 200, 300, 1)).toBe(0.75);
+  expect(at(3, 300, 500, 0)).toBe(0.75);
   expect(at(3, 300, 500, 1)).toBe(1);
   expect(at(50, 80, 100, 0.5)).toBe(0.505);
 });

@@ -257,20 +257,31 @@ const { resolveModel } = await importLib("hub/resolve-model");
 const { stderrReporter } = await importLib("display/reporter");
 const report = stderrReporter();
 
-if (typescript)
-  for (const project of ["tsconfig.test.json", "lib/report/browser", "lib/dash/browser"])
-    await check(`type check ${project}`, () => mustRun(tool("tsc"), ["-p", project, "--noEmit"]));
-await check("build", () => mustRun(process.execPath, ["scripts/build.mjs"]));
-if (typescript) await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
-if (typescript) await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
-if (ci)
-  await check("dependencies", () =>
-    mustRun(process.execPath, ["scripts/check-dependencies.mjs"], { minutes: 5 }),
-  );
-if (ci) await check("documentation site", () => mustRun(process.execPath, ["scripts/docs.mjs"]));
-if (ci)
-  await check("native format", () => mustRun(process.execPath, ["scripts/format-native.mjs", "--check"]));
-if (ci) await check("workflows", () => mustRun(process.execPath, ["scripts/check-workflows.mjs"]));
+const node = (script, ...args) => [process.execPath, join("scripts", script), ...args];
+const typeCheck = (project) => [tool("tsc"), "-p", project, "--noEmit"];
+const checks = {
+  build: node("build.mjs"),
+  ...(typescript && {
+    "type check": typeCheck("tsconfig.test.json"),
+    "type check of the dashboard's page": typeCheck("lib/dash/browser"),
+    "type check of the report's page": typeCheck("lib/report/browser"),
+    lint: [tool("biome"), "check", "--error-on-warnings"],
+    layers: node("check-layers.mjs"),
+  }),
+  ...(ci && {
+    dependencies: node("check-dependencies.mjs"),
+    "native format": node("format-native.mjs", "--check"),
+    workflows: node("check-workflows.mjs"),
+  }),
+};
+// Each uses one core.
+const running = Object.entries(checks).map(([name, [program, ...args]]) => {
+  const start = () => mustRun(program, args, { whole: true });
+  return () => check(name, start);
+});
+await runSideBySide(running, availableParallelism());
+// Its reference is made from the build's declarations.
+if (ci) await check("documentation site", () => mustRun(...node("docs.mjs")));
 
 let libtorch;
 const provided = await check("setup", async () => {

@@ -281,7 +281,7 @@ const running = Object.entries(checks).map(([name, [program, ...args]]) => {
 });
 await runSideBySide(running, availableParallelism());
 // Its reference is made from the build's declarations.
-if (ci) await check("documentation site", () => mustRun(...node("docs.mjs")));
+if (ci) await check("documentation site", () => mustRun(process.execPath, ["scripts/docs.mjs"]));
 
 let libtorch;
 const provided = await check("setup", async () => {

@@ -60,11 +60,24 @@ export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "string" ? token : (token?.content ?? undefined);
 }
 
-/** The chat template, the default one if there are several. */
-export function defaultTemplate(config: TokenizerConfig): string | undefined {
-  const template = config.chat_template;
-  if (!Array.isArray(template)) return template ?? undefined;
-  return template.find(({ name }) => name === "default")?.template;
+/** The chat template; of several, the default one and the one for tools as one. */
+export function configuredTemplate({ chat_template: own }: TokenizerConfig): string | undefined {
+  if (!Array.isArray(own)) return own ?? undefined;
+  const named = (wanted: string) => own.find(({ name }) => name === wanted)?.template;
+  return withToolTemplate(named("default"), named("tool_use"));
+}
+
+/**
+ * One template that renders as transformers chooses between two: `forTools` if there are tools, else
+ * `template`. The empty strings keep the tags between them from stripping whitespace of either.
+ */
+export function withToolTemplate(
+  template: string | undefined,
+  forTools: string | undefined,
+): string | undefined {
+  if (template === undefined || forTools === undefined) return template;
+  const part = (source: string) => `{{ "" }}${source.replace(/\n$/, "")}{{ "" }}`;
+  return `{% if tools %}${part(forTools)}{% else %}${part(template)}{% endif %}`;
 }
 
 /** Throws ERR_MODEL_FORMAT unless `value` is the tokenizer.json of a BPE model. */

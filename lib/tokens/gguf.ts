@@ -6,7 +6,7 @@
 
 import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
-import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
+import { type AddedToken, type TokenizerConfig, type TokenizerJson, withToolTemplate } from "./format.ts";
 import { modernPattern, o200kPattern } from "./pretokenizer.ts";
 import { mergesOfScores, sentencePieceJson } from "./sentencepiece.ts";
 
@@ -241,8 +241,15 @@ function readConfig(
     const token = tokenOf(key);
     if (token !== undefined) config[name] = token;
   }
-  const template = metadata["tokenizer.chat_template"];
-  if (typeof template === "string") config.chat_template = template;
+  const templateAt = (key: string) => {
+    const value = metadata[key];
+    return typeof value === "string" ? value : undefined;
+  };
+  const template = withToolTemplate(
+    templateAt("tokenizer.chat_template"),
+    templateAt("tokenizer.chat_template.tool_use"),
+  );
+  if (template !== undefined) config.chat_template = template;
   const contextLength = metadata[`${String(metadata["general.architecture"])}.context_length`];
   if (contextLength !== undefined) config.model_max_length = Number(contextLength);
 

@@ -19,12 +19,13 @@ import {
   type AddedToken,
   checkTokenizerConfig,
   checkTokenizerJson,
-  defaultTemplate,
+  configuredTemplate,
   isPlain,
   mergePair,
   type TokenizerConfig,
   type TokenizerJson,
   tokenText,
+  withToolTemplate,
 } from "./format.ts";
 import { tokenizerFromGguf } from "./gguf.ts";
 import { compileNormalizer, type Normalizer, type Place, prepends } from "./normalizer.ts";
@@ -182,7 +183,7 @@ export class Tokenizer {
       if (text !== undefined) named[name] = text;
     }
     this.namedTokens = named;
-    this.chatTemplate = parts.chatTemplate ?? defaultTemplate(parts.config);
+    this.chatTemplate = parts.chatTemplate ?? configuredTemplate(parts.config);
     const eos = named.eos_token === undefined ? undefined : this.idOf(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
@@ -194,8 +195,8 @@ export class Tokenizer {
 
   /**
    * Reads a Hugging Face directory: tokenizer.json, and if present tokenizer_config.json,
-   * special_tokens_map.json, chat_template.jinja, config.json and generation_config.json (for the
-   * ids that end a turn).
+   * special_tokens_map.json, chat_template.jinja (with additional_chat_templates/tool_use.jinja),
+   * config.json and generation_config.json (for the ids that end a turn).
    *
    * @throws NlacError ERR_MODEL_NOT_FOUND if there is no tokenizer.json, ERR_MODEL_FORMAT if it is
    *   not supported
@@ -209,10 +210,14 @@ export class Tokenizer {
     const named = await readSettings(join(directory, "special_tokens_map.json"));
     const own = await readSettings(join(directory, "tokenizer_config.json"));
     const config: TokenizerConfig = { ...named, ...own };
+    const readTemplate = (name: string) => readModelFile(join(directory, name), settingsLimit.bytes);
     const parts: TokenizerParts = {
       json: json as TokenizerJson,
       config,
-      chatTemplate: await readModelFile(join(directory, "chat_template.jinja"), settingsLimit.bytes),
+      chatTemplate: withToolTemplate(
+        await readTemplate("chat_template.jinja"),
+        await readTemplate(join("additional_chat_templates", "tool_use.jinja")),
+      ),
     };
     const eosTokenIds = new Set<number>();
     for (const file of ["generation_config.json", "config.json"]) {

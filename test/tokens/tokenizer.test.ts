@@ -6,6 +6,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compilePreTokenizer, mayBacktrack } from "../../lib/tokens/pretokenizer.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { corpusDocument, documents, randomIds } from "./corpus.ts";
 import {
@@ -370,13 +371,54 @@ describe("in a directory", () => {
     expect(config).toMatchObject({ chat_template: "new", eos_token: { content: "</s>" } });
   });
 
-  it("takes the default of several templates", async () => {
-    const { json } = smallTokenizer();
+  describe("several templates", () => {
+    // Each part would lose whitespace to a tag beside it.
+    const plain = "\n  {%- if true %}plain{% endif %} \n";
+    const forTools = "\n {{ tools[0].function.name }}\n  {% for m in messages %} {% endfor %}\n\n";
     const several = [
-      { name: "tool_use", template: "tools" },
-      { name: "default", template: "plain" },
+      { name: "tool_use", template: forTools },
+      { name: "rag", template: "rag" },
+      { name: "default", template: plain },
     ];
-    expect(new Tokenizer({ json, config: { chat_template: several } }).chatTemplate).toBe("plain");
+    const tools = [{ name: "look", description: "", parameters: { type: "object", properties: {} } }];
+    const rendered = (tokenizer: Tokenizer) => {
+      const template = ChatTemplate.of(tokenizer);
+      return [{}, { tools }].map((options) => template.render([{ role: "user", content: "?" }], options));
+    };
+    const alone = [plain, forTools].map((source, i) =>
+      new ChatTemplate(source).render([{ role: "user", content: "?" }], i === 0 ? {} : { tools }),
+    );
+
+    it("of the configuration render as each alone: with tools the one for tools", async () => {
+      const { json } = smallTokenizer();
+      const tokenizer = new Tokenizer({ json, config: { chat_template: several } });
+      expect(rendered(tokenizer)).toEqual(alone);
+      expect(ChatTemplate.of(tokenizer).readsTools).toBe(true);
+      const place = join(directory, "several");
+      await tokenizer.save(place);
+      expect(rendered(await Tokenizer.fromDirectory(place))).toEqual(alone);
+    });
+
+    it("of files of their own, and of a GGUF file, do too", async () => {
+      const place = join(directory, "several-files");
+      await new Tokenizer({ json: smallTokenizer().json, config: {} }).save(place);
+      await mkdir(join(place, "additional_chat_templates"));
+      await writeFile(join(place, "chat_template.jinja"), plain);
+      await writeFile(join(place, "additional_chat_templates", "tool_use.jinja"), forTools);
+      expect(rendered(await Tokenizer.fromDirectory(place))).toEqual(alone);
+      const metadata = {
+        ...smollm2Metadata(),
+        "tokenizer.chat_template": plain,
+        "tokenizer.chat_template.tool_use": forTools,
+      };
+      expect(rendered(Tokenizer.fromGguf(metadata))).toEqual(alone);
+    });
+
+    it("without a default are none", () => {
+      const { json } = smallTokenizer();
+      const config = { chat_template: several.slice(0, 2) };
+      expect(new Tokenizer({ json, config }).chatTemplate).toBeUndefined();
+    });
   });
 
   it("says what is missing or broken", async () => {

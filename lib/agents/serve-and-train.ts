@@ -189,6 +189,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     );
     const { model: learner, run, from } = opened;
     closers.splice(closers.indexOf(release), 1); // the run has the lock now
+    let isServing = false;
+    closers.push(() => !isServing && lock === undefined && removeUnsaved(path));
     const described = readDescription(path) as { id: string; recipe: Record<string, unknown> };
     const { id, recipe: resolved } = described;
     const reporting = new Reporting(sinks, { id, name: recipe.name, directory: path, recipe: resolved });
@@ -254,8 +256,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     // resumed.
     throwIfAborted(signal);
     running = false;
-    await trainer.start();
     closers.push(() => trainer.stop());
+    await trainer.start();
     throwIfAborted(signal);
 
     const name = options.name ?? nameOf(recipe);
@@ -321,6 +323,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           closers.push(deleteOld(keepMs, extension.episodes!, corrections, trainer, log));
       },
     });
+    isServing = true;
     let closing: Promise<void> | undefined;
     const close = async (graceMs?: number) => {
       await server.close(graceMs);

@@ -65,7 +65,8 @@ export class Trainer {
   #updates = 0;
   #failure: unknown;
   #loop: Promise<void> | undefined;
-  #begun = (): void => {};
+  /** Called with the failure, if there is one. */
+  #begun = (_?: unknown): void => {};
 
   /** @param controller fires the signal of `run` */
   constructor(run: RunDirectory, controller: AbortController, options: TrainerOptions) {
@@ -83,13 +84,17 @@ export class Trainer {
     return this.#failure;
   }
 
-  /** Starts. Resolves when there is a checkpoint or the first failure was reported. */
+  /**
+   * Starts. Resolves when there is a checkpoint; a later failure is reported, and training continues
+   * from it. Throws the failure of the first checkpoint, from which nothing could continue.
+   */
   async start(): Promise<void> {
-    const begun = new Promise<void>((resolve) => {
+    const begun = new Promise<unknown>((resolve) => {
       this.#begun = resolve;
     });
     this.#loop = this.#train();
-    await begun;
+    const failure = await begun;
+    if (failure !== undefined && this.#options.versions().length === 0) throw failure;
     this.#continueRollback();
   }
 
@@ -224,7 +229,7 @@ export class Trainer {
     if (this.#failure === undefined) this.#options.reporting.failed(error);
     this.#failure = error;
     this.#options.log(`training paused: ${error instanceof Error ? error.message : String(error)}`);
-    this.#begun();
+    this.#begun(error);
   }
 
   /** Fires when the trainer is stopped. */

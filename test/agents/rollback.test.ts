@@ -13,6 +13,7 @@ import {
   type TrainingServer,
 } from "../../lib/agents/serve-and-train.ts";
 import { findVersion, listVersions } from "../../lib/agents/versions.ts";
+import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { checkpointPath } from "../../lib/run/checkpoints.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
@@ -99,6 +100,37 @@ it("keeps a rollback if the run cannot be opened or continued at first", () =>
     await play();
     expect(changesIn(listVersions(run)[0]!.name)).toBe(changesIn(server.version));
   }));
+
+it.each([0, 2])("ends if a new run cannot save its first checkpoint, after a warm-up of %i steps", (steps) =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    const recipe = { ...servedErrands(), warmup: { steps, batchSize: 1, episodes: 1 } };
+    const log: string[] = [];
+    const start = () =>
+      serveAndTrain({ recipe, directory: run, port: 0, log: (line) => void log.push(line) });
+    const checkpoint = RunDirectory.prototype.checkpoint;
+    vi.spyOn(RunDirectory.prototype, "checkpoint").mockImplementation(function (
+      this: RunDirectory,
+      ...given
+    ) {
+      if (given[0].warmup !== undefined) return checkpoint.apply(this, given);
+      return Promise.reject(new NlacError("ERR_IO", "The disk is full."));
+    });
+    vi.spyOn(RunDirectory.prototype, "close").mockImplementationOnce(function (this: RunDirectory) {
+      vi.mocked(this.close).mockRestore();
+      this.close();
+      throw new Error("cannot be closed");
+    });
+    await expect(start()).rejects.toMatchObject({ code: "ERR_IO", message: "The disk is full." });
+    expect(log).toContain("training paused: The disk is full.");
+    // What cannot be continued is removed.
+    expect(existsSync(run)).toBe(steps > 0);
+    vi.restoreAllMocks();
+    server = await start();
+    expect(server.version).toMatch(/\.0$/);
+    await server.close(20);
+  }),
+);
 
 it("goes on after the run could not be closed", () =>
   inRun(async (run) => {

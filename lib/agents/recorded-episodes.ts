@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { inSlices } from "../base/slices.ts";
-import { readEpisodeRecords } from "../episodes/records.ts";
+import { type EpisodeRecord, readEpisodeRecordsFrom } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { badRequest, RequestError, requireTrained } from "../serve/request-error.ts";
@@ -10,39 +10,76 @@ import type { Conversation } from "../tokens/conversation.ts";
 import type { WrittenCalls } from "../tokens/template.ts";
 import type { CorrectionRequest } from "./endpoints.ts";
 
+/** Creates the file of a recording if it does not exist, so that it can be read. Throws ERR_IO. */
+export function createRecording(path: string): void {
+  if (!existsSync(path)) RecordWriter.resume(path, { isPrivate: true }).close();
+}
+
+/** Bytes per read of one episode. */
+const chunkBytes = 2 ** 16;
+
 export class RecordedEpisodes {
   readonly #path: string;
   readonly #model: LanguageModel;
+  readonly #recording: { readonly rewrites: number };
+  /** Where the latest episode of each name begins in the file, up to `#end`: about 0.1 KB each. */
+  readonly #places = new Map<string, number>();
+  #end = 0;
+  /** The `rewrites` of the recording for which these hold. */
+  #rewrites = 0;
+  #searching: Promise<unknown> = Promise.resolve();
 
-  constructor(path: string, model: LanguageModel) {
+  /** @param recording says how often the file was replaced */
+  constructor(path: string, model: LanguageModel, recording: { readonly rewrites: number }) {
     this.#path = path;
     this.#model = model;
-  }
-
-  /** Creates the file if it does not exist, so that it can be read. Throws ERR_IO. */
-  create(): void {
-    if (!existsSync(this.#path)) RecordWriter.resume(this.#path, { isPrivate: true }).close();
+    this.#recording = recording;
   }
 
   /**
-   * The conversation before a turn, for a correction. Throws a RequestError of status 404, or 400,
-   * also if the episode is held out.
+   * The conversation before a turn, for a correction. The first call reads the whole file, later
+   * ones what was added since. Throws a RequestError of status 404, or 400, also if the episode is
+   * held out; ERR_RUN and ERR_IO for the file.
    */
   async stateOf(episode: string, turn: number): Promise<Conversation> {
-    for await (const { task, turns, split, conversation } of inSlices(readEpisodeRecords(this.#path))) {
-      if (task !== episode) continue;
-      requireTrained(episode, split);
-      const found = turns[turn];
-      if (found === undefined)
-        throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
-      return this.#model.restoreConversation(conversation).prefix(found.state);
+    const found = this.#searching.then(() => this.#find(episode));
+    this.#searching = found.catch(() => undefined);
+    const record = await found;
+    if (record === undefined)
+      throw new RequestError(
+        404,
+        "invalid_request_error",
+        `There is no episode ${episode}.`,
+        "episode_not_found",
+      );
+    const { turns, split, conversation } = record;
+    requireTrained(episode, split);
+    const corrected = turns[turn];
+    if (corrected === undefined)
+      throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
+    return this.#model.restoreConversation(conversation).prefix(corrected.state);
+  }
+
+  async #find(episode: string): Promise<EpisodeRecord | undefined> {
+    do await this.#readOn();
+    while (this.#rewrites !== this.#recording.rewrites); // it was replaced meanwhile
+    const place = this.#places.get(episode);
+    if (place === undefined) return undefined;
+    for (const { record } of readEpisodeRecordsFrom(this.#path, place, chunkBytes)) return record;
+    return undefined;
+  }
+
+  /** Notes the places of the episodes after `#end`. */
+  async #readOn(): Promise<void> {
+    if (this.#rewrites !== this.#recording.rewrites) {
+      this.#places.clear();
+      this.#end = 0;
+      this.#rewrites = this.#recording.rewrites;
     }
-    throw new RequestError(
-      404,
-      "invalid_request_error",
-      `There is no episode ${episode}.`,
-      "episode_not_found",
-    );
+    for await (const { record, start, end } of inSlices(readEpisodeRecordsFrom(this.#path, this.#end))) {
+      this.#places.set(record.task, start);
+      this.#end = end;
+    }
   }
 }
 

@@ -47,7 +47,7 @@ import { EpisodeQueue } from "./episode-queue.ts";
 import { GuardRails, guardConfig } from "./guard-rails.ts";
 import { HeldOut, heldOutConfig } from "./held-out.ts";
 import { PinnedVersions } from "./pinned-versions.ts";
-import { answerIds, RecordedEpisodes } from "./recorded-episodes.ts";
+import { answerIds, createRecording, RecordedEpisodes } from "./recorded-episodes.ts";
 import { SharedLearner } from "./shared-learner.ts";
 import { Tasks, tasksConfig } from "./tasks.ts";
 import { changesIn, Trainer } from "./trainer.ts";
@@ -236,7 +236,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       { count: maxCorrections, tokens: maxCorrectionTokens },
     );
     closers.push(() => corrections.close());
-    const recordedEpisodes = new RecordedEpisodes(file, model);
+    createRecording(file);
     const queue = new EpisodeQueue(file, model, groupSize);
     const tasks = new Tasks(options.tasks ?? (await tasksOf(environment, "train")), leases);
     const testTasks = new Tasks(options.testTasks ?? (await tasksOf(environment, "test")), {
@@ -244,9 +244,6 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
       order: "even",
       groupSize: 1,
     });
-    recordedEpisodes.create();
-    /** Number of deletions from the recording. */
-    let deletions = 0;
 
     const trainer = new Trainer(run, controller, {
       ...{ recipe, environment, model, queue, corrections, guard, heldOut, reporting, versions, log },
@@ -273,6 +270,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
         queue.add(record);
       },
       extend: (extension) => {
+        const recordedEpisodes = new RecordedEpisodes(file, model, extension.episodes!);
         addEndpoints(extension, {
           guard,
           tasks,
@@ -294,14 +292,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           }),
           versions,
           rollBack: (name) => trainer.rollBack(name),
-          async recordedState(episode, turn) {
-            for (;;) {
-              const before = deletions;
-              const state = await recordedEpisodes.stateOf(episode, turn);
-              // The file that was read may have been replaced by one without the episode.
-              if (before === deletions) return state;
-            }
-          },
+          recordedState: (episode, turn) => recordedEpisodes.stateOf(episode, turn),
           answerIds: (state, answer) => answerIds(model, state, answer),
           correct(correction) {
             const stored = options.redact ? redacted(correction, options.redact, model) : correction;
@@ -312,7 +303,6 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           },
           async deleteRecorded(episode) {
             const deleted = await extension.episodes!.deleteRecorded((record) => record.task === episode);
-            deletions++;
             if (deleted) trainer.reload();
             // Last: until now more of them may have been posted.
             await corrections.remove((correction) => correction.episode === episode);

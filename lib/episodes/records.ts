@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
-import { lineAt, readRecords } from "../files/records.ts";
+import { lineAt, readRecords, readRecordsFrom } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { ConversationJson } from "../tokens/conversation-json.ts";
@@ -134,6 +134,17 @@ export function writtenAfter<S extends { source: string; start: number }>(
 export function* readEpisodeRecords(path: string, bytes?: number): Generator<EpisodeRecord> {
   let line = 0;
   for (const record of readRecords(path, undefined, bytes)) yield episodeOf(record, lineAt(path, ++line));
+}
+
+/** As `readEpisodeRecords`, from byte `from` on, where a record begins, with the offsets of each. */
+export function* readEpisodeRecordsFrom(
+  path: string,
+  from: number,
+  chunkBytes?: number,
+): Generator<{ record: EpisodeRecord; start: number; end: number }> {
+  let line = 0;
+  for (const { record, ...place } of readRecordsFrom(path, from, chunkBytes))
+    yield { record: episodeOf(record, lineAt(path, ++line, from)), ...place };
 }
 
 /** The episode of a record. Throws ERR_RUN that names `where` as `readEpisodeRecords`. */

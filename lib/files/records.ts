@@ -54,6 +54,7 @@ export class RecordWriter {
   /** While the file is replaced: the lines appended since that began. */
   #appended: Uint8Array[] | undefined;
   #replacing: Promise<void> = Promise.resolve();
+  #replacements = 0;
   #closed = false;
 
   /**
@@ -127,6 +128,11 @@ export class RecordWriter {
   /** Length of the file in bytes. */
   get bytes(): number {
     return this.#file.bytes;
+  }
+
+  /** How often the content was replaced: offsets of records are those of other records then. */
+  get replacements(): number {
+    return this.#replacements;
   }
 
   /**
@@ -208,6 +214,7 @@ export class RecordWriter {
     written.moveTo(earlier.path);
     // Whatever fails now: the earlier file has no name any more, and what it gets would be lost.
     this.#file = written;
+    this.#replacements++;
     earlier.close();
     written.sync();
   }
@@ -241,10 +248,26 @@ export function* readRecords<T>(
   bytes: number = Number.POSITIVE_INFINITY,
 ): Generator<T> {
   if (bytes <= 0) return;
-  for (const { record, end } of wholeRecords(path, chunkBytes)) {
+  for (const { record, end } of wholeRecords(path, { chunkBytes })) {
     yield record as T;
     if (end >= bytes) return;
   }
+}
+
+/** A record, and the byte offsets of its line in the file. */
+export interface PlacedRecord {
+  record: unknown;
+  start: number;
+  end: number;
+}
+
+/** As `readRecords`, from byte `from` on, where a record begins. */
+export function readRecordsFrom(
+  path: string,
+  from: number,
+  chunkBytes: number = 2 ** 20,
+): Generator<PlacedRecord> {
+  return wholeRecords(path, { chunkBytes, from });
 }
 
 /**
@@ -264,9 +287,9 @@ export function recordOf<T>(schema: z.ZodType<T>, record: unknown, where: string
   throw new NlacError("ERR_RUN", `${where}: ${[...path, message].join(": ")}.`);
 }
 
-/** A line in messages; the first is 1. */
-export function lineAt(path: string, line: number): string {
-  return `${path}: line ${line}`;
+/** A line in messages; the first is 1, at byte `from`. */
+export function lineAt(path: string, line: number, from = 0): string {
+  return `${path}: line ${line}${from > 0 ? ` after byte ${from}` : ""}`;
 }
 
 /**
@@ -310,30 +333,30 @@ const newline = 0x0a;
  */
 export function recordedBytes(path: string, unsynced = false): number {
   let whole = 0;
-  for (const { end } of wholeRecords(path, 2 ** 20, unsynced)) whole = end;
+  for (const { end } of wholeRecords(path, { unsynced })) whole = end;
   return whole;
 }
 
-/** The records of a file, and the byte offset after each; of records that count together, all. */
+/** The records of a file from byte `from` on; of records that count together, all. */
 function* wholeRecords(
   path: string,
-  chunkBytes: number,
-  unsynced = false,
-): Generator<{ record: unknown; end: number }> {
+  { chunkBytes = 2 ** 20, unsynced = false, from = 0 },
+): Generator<PlacedRecord> {
   const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
     let begun: Buffer[] = []; // the part of the line in earlier chunks
-    let together: { record: unknown; end: number }[] = [];
+    let together: PlacedRecord[] = [];
     let lines = 0;
-    let read = 0;
-    let offset = 0; // of the line
+    let read = from;
+    let offset = from; // of the line
     // After a line that lacks sectors, and whether the next one belongs to the same write.
     let torn: { fault: NlacError; goesOn: boolean } | undefined;
     for (;;) {
       const bytes = chunk.subarray(
         0,
-        onDisk(path, () => readSync(fd, chunk)),
+        // A pipe has no positions.
+        onDisk(path, () => readSync(fd, chunk, 0, chunkBytes, from > 0 ? read : null)),
       );
       if (bytes.length === 0) break;
       let start = 0;
@@ -350,7 +373,7 @@ function* wholeRecords(
           continue;
         }
         try {
-          together.push({ record: parseLine(line, lineAt(path, lines)), end: offset });
+          together.push({ record: parseLine(line, lineAt(path, lines, from)), start: begin, end: offset });
         } catch (error) {
           if (!lacksSectors(Buffer.concat([line, Buffer.from("\n")]), begin)) throw error;
           torn = { fault: error as NlacError, goesOn: unsynced || hasMore(line) };
@@ -367,7 +390,7 @@ function* wholeRecords(
     const rest = Buffer.concat(begun);
     if (torn !== undefined && !torn.goesOn && rest.length > 0) throw torn.fault;
     if (torn === undefined && !beginsAsRecord(rest) && !lacksSectors(rest, offset))
-      throw new NlacError("ERR_RUN", `${lineAt(path, lines + 1)} is not a record.`);
+      throw new NlacError("ERR_RUN", `${lineAt(path, lines + 1, from)} is not a record.`);
   } finally {
     closeSync(fd);
   }

@@ -333,6 +333,11 @@ export class Episodes {
     return true;
   }
 
+  /** How often the file was replaced, because episodes were deleted. */
+  get rewrites(): number {
+    return this.#writer.replacements;
+  }
+
   #openEpisode(name: string): OpenEpisode {
     const episode = this.#open.get(name);
     if (episode !== undefined) return episode;

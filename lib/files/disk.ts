@@ -108,6 +108,18 @@ export function emptyDirectory(path: string): void {
 }
 
 /**
+ * Removes what a failed write has left, as far as possible: on a full disk it would keep others from
+ * writing.
+ */
+export function removeRemains(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch {
+    // The error of the write is thrown, and says more.
+  }
+}
+
+/**
  * A running hash: the part of Node's Hash that is used here, so that declarations need no Node
  * types.
  */

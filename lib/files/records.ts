@@ -24,7 +24,7 @@ import { crc32 } from "node:zlib";
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
-import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk, removeRemains } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -176,7 +176,7 @@ export class RecordWriter {
       for (const line of appended) written.append(line);
       this.#putInPlace(written);
     } catch (error) {
-      if (this.#file !== written) written.close();
+      if (this.#file !== written) remove(written);
       throw error;
     } finally {
       this.#appended = undefined;
@@ -190,7 +190,7 @@ export class RecordWriter {
       for (const record of records) written.append(lineOf(record));
       this.#putInPlace(written);
     } catch (error) {
-      if (this.#file !== written) written.close();
+      if (this.#file !== written) remove(written);
       throw error;
     }
   }
@@ -222,6 +222,12 @@ export class RecordWriter {
   #requireOpen(): void {
     if (this.#closed) throw new NlacError("ERR_ABORTED", `${this.path} was closed.`);
   }
+}
+
+/** Closes and removes a file that was not finished. */
+function remove(file: AppendOnlyFile): void {
+  file.close();
+  removeRemains(file.path);
 }
 
 /**

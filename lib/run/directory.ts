@@ -28,7 +28,7 @@ import { type Progress, silentProgress } from "../display/progress.ts";
 import { readEpisodes, toRecord, trajectoriesPath } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
-import { type FileStart, makeDirectory, onDisk, syncDirectory } from "../files/disk.ts";
+import { type FileStart, makeDirectory, onDisk, removeRemains, syncDirectory } from "../files/disk.ts";
 import { type Lock, lockNow } from "../files/lock.ts";
 import { countLines, RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
@@ -221,7 +221,7 @@ export class RunDirectory implements TrainingRun {
     this.#probed.append(record);
   }
 
-  async checkpoint({ state, warmup, model, rewardModel, replay }: Checkpoint, force: boolean): Promise<void> {
+  async checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void> {
     const interval = (this.#options.checkpointSeconds ?? 600) * 1000;
     if (!force && performance.now() - this.#lastCheckpoint < interval) return;
     const root = join(this.path, "checkpoints");
@@ -229,14 +229,32 @@ export class RunDirectory implements TrainingRun {
     const complete = checkpointPath(this.path, nextNumber(this.path));
     const building = join(root, `.${basename(complete)}`);
     removeUnfinished(this.path);
-    onDisk(building, () => mkdirSync(join(building, "learner"), { recursive: true }));
-    await model.save(join(building, "learner"));
-    if (rewardModel !== undefined) {
-      const path = join(building, rewardModelName);
-      onDisk(path, () => mkdirSync(path));
-      await rewardModel.save(path);
+    try {
+      await this.#write(building, checkpoint);
+      onDisk(building, () => renameSync(building, complete));
+    } catch (error) {
+      removeRemains(building);
+      throw error;
     }
-    replay?.save(building);
+    syncDirectory(root);
+    // `latest` must be on disk before the checkpoint that it named before is removed.
+    writeAtomically(join(this.path, "latest"), basename(complete));
+    const keep = this.#options.keepCheckpoints ?? 2;
+    const old = earlier.slice(keep - 1).filter((number) => !this.spared.includes(number));
+    removeCheckpoints(this.path, old);
+    this.#lastCheckpoint = performance.now();
+  }
+
+  /** Writes a checkpoint into a new directory. */
+  async #write(path: string, { state, warmup, model, rewardModel, replay }: Checkpoint): Promise<void> {
+    onDisk(path, () => mkdirSync(join(path, "learner"), { recursive: true }));
+    await model.save(join(path, "learner"));
+    if (rewardModel !== undefined) {
+      const rewardPath = join(path, rewardModelName);
+      onDisk(rewardPath, () => mkdirSync(rewardPath));
+      await rewardModel.save(rewardPath);
+    }
+    replay?.save(path);
     const saved: SavedState = {
       format: 1,
       run: this.#id,
@@ -251,16 +269,8 @@ export class RunDirectory implements TrainingRun {
         events: { ...this.#events.seal(), name: this.#eventsName },
       },
     };
-    writeAtomically(join(building, "state.json"), JSON.stringify(saved));
-    await writeChecksums(building, ["learner", rewardModelName]);
-    onDisk(building, () => renameSync(building, complete));
-    syncDirectory(root);
-    // `latest` must be on disk before the checkpoint that it named before is removed.
-    writeAtomically(join(this.path, "latest"), basename(complete));
-    const keep = this.#options.keepCheckpoints ?? 2;
-    const old = earlier.slice(keep - 1).filter((number) => !this.spared.includes(number));
-    removeCheckpoints(this.path, old);
-    this.#lastCheckpoint = performance.now();
+    writeAtomically(join(path, "state.json"), JSON.stringify(saved));
+    await writeChecksums(path, ["learner", rewardModelName]);
   }
 
   /**

@@ -82,11 +82,18 @@ it("leaves the file as it was if it is closed, or if a record cannot be made", (
       throw new Error("no record");
     };
     await expect(writer.replace(failing)).rejects.toThrow("no record");
+    expect(existsSync(`${path}.partial`)).toBe(false);
+    const failingNow = function* () {
+      yield { i: 0 };
+      failing();
+    };
+    expect(() => writer.replaceNow(failingNow())).toThrow("no record");
+    expect(existsSync(`${path}.partial`)).toBe(false);
     writer.append({ i: "later" });
     const closing = writer.replace(() => rows(100));
     writer.close();
     await expect(closing).rejects.toMatchObject({ code: "ERR_ABORTED" });
     expect(readFileSync(path, "utf8").startsWith(before)).toBe(true);
     expect([...readRecords<{ i: unknown }>(path)].at(-1)).toEqual({ i: "later" });
-    expect(existsSync(`${path}.lock`)).toBe(false);
+    for (const left of ["lock", "partial"]) expect(existsSync(`${path}.${left}`)).toBe(false);
   }));

@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { writeChecksums } from "../../lib/files/checksums.ts";
@@ -187,6 +187,21 @@ test("a half-written checkpoint never counts", async () => {
   rmSync(join(path, "checkpoints", ".000099", "state.json"));
   expect(newestCheckpoint(path)).toBe(newest);
   (await RunDirectory.resume(path, seededModel(), options())).close();
+});
+
+test("a checkpoint that cannot be completed leaves nothing: it would fill a disk that is full", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  const model = seededModel();
+  await trainNlac({ model, environment: errandEnvironment(), config, run });
+  const before = readdirSync(join(path, "checkpoints"));
+  vi.spyOn(model, "save").mockImplementation(async (directory) => {
+    writeFileSync(join(directory, "model.safetensors"), "half of it");
+    throw new Error("The disk is full.");
+  });
+  await expect(run.checkpoint({ state: {}, model }, true)).rejects.toThrow("The disk is full.");
+  expect(readdirSync(join(path, "checkpoints"))).toEqual(before);
+  run.close();
 });
 
 test("a path that cannot be written is an error that names it", async () => {

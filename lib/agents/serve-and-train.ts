@@ -315,9 +315,9 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     });
     isServing = true;
     let closing: Promise<void> | undefined;
-    const close = async (graceMs?: number) => {
-      await server.close(graceMs);
-      await closeAll(closers);
+    const close = (graceMs?: number) => {
+      closers.push(() => server.close(graceMs));
+      return closeAll(closers);
     };
     return {
       url: server.url,

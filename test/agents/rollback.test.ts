@@ -17,6 +17,7 @@ import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { checkpointPath } from "../../lib/run/checkpoints.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
+import { Episodes } from "../../lib/serve/episodes.ts";
 import { runErrand, servedErrands } from "../support/served-errands.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -145,6 +146,18 @@ it("goes on after the run could not be closed", () =>
     expect(log).toContain("training paused: cannot be closed");
     expect(changesIn(server.version)).toBe(changesIn(versions.at(-1)!));
     await play();
+  }));
+
+it("ends training and releases the run also if the recording cannot be closed", () =>
+  inDirectory(async (run) => {
+    const { server } = await trained(run);
+    const { close } = Episodes.prototype;
+    vi.spyOn(Episodes.prototype, "close").mockImplementationOnce(function (this: Episodes) {
+      close.call(this);
+      throw new Error("cannot be closed");
+    });
+    await expect(server.close(20)).rejects.toThrow("cannot be closed");
+    expect(existsSync(join(run, "lock"))).toBe(false);
   }));
 
 it("keeps a rollback that was answered if the server is killed before the next checkpoint", () =>

@@ -294,7 +294,14 @@ export class Episodes {
         await nextIteration();
       }
     } finally {
-      this.#drop(idleEpisodes(this.#open, ms).filter(([, episode]) => !this.#isKept(episode)));
+      // Those that could not be recorded stay, with their sub-episodes.
+      const idle = idleEpisodes(this.#open, ms);
+      const workers = workersOf(this.#open);
+      const kept = new Set<string>();
+      for (const [name, episode] of idle)
+        if (this.#isKept(episode) && !kept.has(name))
+          for (const one of [name, ...paidWorkers(workers, name, 0).map(([worker]) => worker)]) kept.add(one);
+      this.#drop(idle.filter(([name]) => !kept.has(name)));
     }
   }
 

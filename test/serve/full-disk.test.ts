@@ -4,6 +4,7 @@ import type * as Fs from "node:fs";
 import { join } from "node:path";
 import { expect, it, vi } from "vitest";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
+import type { Episodes } from "../../lib/serve/episodes.ts";
 import { serve } from "../../lib/serve/server.ts";
 import { CallingModel } from "../support/calling-model.ts";
 import { same, say, start, turn } from "../support/recording-server.ts";
@@ -101,6 +102,39 @@ it("records an episode and its sub-episodes together or not at all, wherever the
     }
     // One write; the file and its name are synced.
     expect(statuses).toEqual([500, 500, 200, 500, 200, 200]);
+  }));
+
+it("keeps the sub-episodes of an idle episode that cannot be recorded", () =>
+  inDirectory(async (directory) => {
+    const record = join(directory, "episodes.jsonl");
+    let episodes: Episodes | undefined;
+    const { client, reward } = await start(same(), record, {
+      openLog: join(directory, "open.jsonl"),
+      extend: (extension) => {
+        episodes = extension.episodes;
+      },
+    });
+    await turn(client, [say("Go")], "parent");
+    for (const [name, parent] of [
+      ["child", "parent"],
+      ["grandchild", "child"],
+    ])
+      await client.chat.completions.create(
+        { model: "scripted", messages: [say("Work")] },
+        { headers: { "x-episode-id": name, "x-parent-episode-id": parent } },
+      );
+    await turn(client, [say("Alone")], "alone");
+    expect(await reward("parent", { reward: 1, turn: 0 })).toMatchObject({ status: 200 });
+    disk.isFull = true;
+    await expect(episodes!.expire(0)).rejects.toMatchObject({ code: "ERR_IO" });
+    expect(episodes!.forgotten).toBe(1); // the one without a reward
+    disk.isFull = false;
+    await episodes!.expire(0);
+    expect([...readEpisodeRecords(record)].map(({ task, reward }) => [task, reward])).toEqual([
+      ["child", 1],
+      ["grandchild", 1],
+      ["parent", 1],
+    ]);
   }));
 
 it("still drops the oldest open episodes while the disk is full, except those with a reward", () =>

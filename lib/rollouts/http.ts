@@ -21,6 +21,11 @@ export class HttpFault extends Error {
     return this.status === 404 || this.status === 405 || this.status === 501;
   }
 
+  /** The server has no room for the request now. */
+  get isBusy(): boolean {
+    return this.status === 429 || this.status === 503;
+  }
+
   /** A repeated request may succeed. */
   get isTransient(): boolean {
     return this.status === undefined || [408, 409, 425, 429].includes(this.status) || this.status >= 500;

@@ -23,7 +23,8 @@ interface Place {
   readonly server: Server;
   /** What it answers with; undefined before the first version, and while another one is loaded. */
   weights: Weights | undefined;
-  running: number;
+  /** Its requests, each with the time at which it was sent. */
+  readonly running: Set<{ readonly began: number }>;
   /** When its answers began to fail, and when the last one did; undefined after a usable one. */
   failing: { since: number; last: number } | undefined;
   /** Until then others are preferred. */
@@ -61,8 +62,8 @@ export class Servers {
   private constructor(engine: Engine, servers: readonly Server[], options: ServersOptions, fixed: boolean) {
     this.#engine = engine;
     this.#places = servers.map((server) => ({
-      ...{ server, weights: undefined, running: 0, failing: undefined, restUntil: 0, fault: undefined },
-      warned: false,
+      ...{ server, weights: undefined, running: new Set(), failing: undefined, restUntil: 0 },
+      ...{ fault: undefined, warned: false },
     }));
     this.#warn = options.warn;
     this.#patienceMs = options.patienceMs ?? 60_000;
@@ -195,21 +196,22 @@ export class Servers {
     signal: AbortSignal | undefined,
   ): Promise<Answer | undefined> {
     const { weights } = place;
-    place.running++;
+    const sent = { began };
+    place.running.add(sent);
     try {
-      return await this.#engine.generate(place.server, request, weights, signal);
+      return await this.#engine
+        .generate(place.server, request, weights, signal)
+        .finally(() => place.running.delete(sent));
     } catch (error) {
       throwIfAborted(signal);
       if (!(error instanceof HttpFault)) throw error;
       if (place.weights !== weights) return undefined;
       // An adapter that is missing: the server was restarted.
       if (error.isTransient || (error.isMissing && weights?.kind === "adapter")) {
-        this.#failed(place, began, error.message);
+        this.#failed(place, began, error.message, error.isBusy);
         return undefined;
       }
       throw coded(error);
-    } finally {
-      place.running--;
     }
   }
 
@@ -225,9 +227,9 @@ export class Servers {
     if (usable.length === 0) throw new NlacError("ERR_INTERNAL", "No weights have been installed.");
     const rested = usable.filter(({ restUntil }) => restUntil <= performance.now());
     const among = rested.length > 0 ? rested : usable;
-    const least = among.reduce((a, b) => (b.running < a.running ? b : a));
+    const least = among.reduce((a, b) => (b.running.size < a.running.size ? b : a));
     const owner = this.#places[this.#prefixes.owner(tokens, "") ?? -1];
-    const isFree = owner && owner.running <= cacheLoad.factor * least.running + cacheLoad.more;
+    const isFree = owner && owner.running.size <= cacheLoad.factor * least.running.size + cacheLoad.more;
     return isFree && among.includes(owner) ? owner : least;
   }
 
@@ -240,13 +242,22 @@ export class Servers {
     );
   }
 
-  /** @param began when the request that failed was sent */
-  #failed(place: Place, began: number, why: string): void {
+  /**
+   * @param began when the request that failed was sent
+   * @param isBusy whether the server said that it has no room for the request
+   */
+  #failed(place: Place, began: number, why: string, isBusy = false): void {
     const now = performance.now();
-    const { since, last } = place.failing ?? { since: now, last: now };
-    place.failing = { since: began - last > forgetMs ? now : since, last: now };
+    const { failing } = place;
     place.restUntil = now + restMs;
-    if (now - place.failing.since >= this.#patienceMs) this.#giveUp(place, new Error(why));
+    // A request that was sent before the first failure says nothing about the time since then.
+    if (failing !== undefined && began < failing.since) return;
+    const isNew = failing === undefined || began - failing.last > forgetMs;
+    const since = isNew ? now : failing.since;
+    place.failing = { since, last: now };
+    // One that is full has not failed while it works on earlier requests.
+    const isAtWork = isBusy && [...place.running].some((sent) => sent.began < since);
+    if (!isAtWork && now - since >= this.#patienceMs) this.#giveUp(place, new Error(why));
   }
 
   #giveUp(place: Place, fault: Error): void {

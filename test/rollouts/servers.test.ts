@@ -194,10 +194,21 @@ test("a signal ends the repetitions", async () => {
   await expect(failed).rejects.toMatchObject({ code: "ERR_ABORTED" });
 });
 
-test("two failures long after each other, without a request between, do not give a server up", async () => {
+/** Runs `body` with a clock that it sets, in milliseconds; pauses take no time. */
+async function withClock(body: (to: (ms: number) => void) => Promise<void>): Promise<void> {
   let time = 1000;
   vi.spyOn(performance, "now").mockImplementation(() => time);
   try {
+    await body((ms) => {
+      time = 1000 + ms;
+    });
+  } finally {
+    vi.restoreAllMocks();
+  }
+}
+
+test("two failures long after each other, without a request between, do not give a server up", () =>
+  withClock(async (to) => {
     let fails = true;
     const generate = (url: string) => {
       if (url !== "a" || !fails) return answer;
@@ -206,11 +217,47 @@ test("two failures long after each other, without a request between, do not give
     };
     const { servers, log, warnings } = await opened(2, { generate }, 60_000, true);
     expect(await servers.generate(request(1), undefined)).toEqual(answer);
-    [fails, time] = [true, time + 300_000];
+    to(300_000);
+    fails = true;
     expect(await servers.generate(request(2), undefined)).toEqual(answer);
     expect(log).toEqual(["a generates 1", "b generates 1", "a generates 2", "b generates 2"]);
     expect([servers.usable, warnings]).toEqual([2, []]);
-  } finally {
-    vi.restoreAllMocks();
-  }
-});
+  }));
+
+test("nor do two of requests that were sent together", () =>
+  withClock(async (to) => {
+    const sent: { resolve: (answer: Answer) => void; reject: (error: Error) => void }[] = [];
+    const generate = () => new Promise<Answer>((resolve, reject) => sent.push({ resolve, reject }));
+    const { servers } = await opened(1, { generate }, 60_000, true);
+    const answers = [1, 2].map((id) => servers.generate(request(id), undefined));
+    await vi.waitFor(() => expect(sent).toHaveLength(2));
+    for (const [i, { reject }] of sent.entries()) {
+      to(1000 + 100_000 * i);
+      reject(new HttpFault("connection reset"));
+      await vi.waitFor(() => expect(sent).toHaveLength(3 + i)); // it is repeated
+      if (i === 1) break;
+    }
+    for (const { resolve } of sent) resolve(answer);
+    expect(await Promise.all(answers)).toEqual([answer, answer]);
+  }));
+
+test("a server that is full is not given up while it works on earlier requests", () =>
+  withClock(async (to) => {
+    let end = (_: Answer): void => {};
+    let calls = 0;
+    const generate = () => {
+      calls++;
+      if (calls === 1) return new Promise<Answer>((resolve) => (end = resolve));
+      if (calls > 4) return answer;
+      to(25_000 * calls);
+      throw new HttpFault("full", 429);
+    };
+    const { servers } = await opened(1, { generate }, 50_000, true);
+    const long = servers.generate(request(1), undefined);
+    await vi.waitFor(() => expect(calls).toBe(1));
+    expect(await servers.generate(request(2), undefined)).toEqual(answer);
+    end(answer);
+    expect(await long).toEqual(answer);
+    calls = 1; // full again, without a request that it works on
+    await expect(servers.generate(request(3), undefined)).rejects.toMatchObject({ code: "ERR_ROLLOUTS" });
+  }));

@@ -4,6 +4,7 @@
  */
 
 import { type AddedToken, isPlain } from "./format.ts";
+import { spacesAfter, spacesBefore } from "./spaces.ts";
 
 /** A part of a text, by its origin. */
 export interface TextPiece {
@@ -93,32 +94,30 @@ export class AddedTokenMatcher {
   split(pieces: readonly TextPiece[]): (readonly TextPiece[] | number)[] {
     const parts: (readonly TextPiece[] | number)[] = [];
     let run: TextPiece[] = [];
-    let stripping = false;
     const { text, ends, trusted } = laidOut(pieces);
     let piece = 0;
     const push = (from: number, to: number) => {
       while (from < to) {
         while (ends[piece]! <= from) piece++;
         const end = Math.min(ends[piece]!, to);
-        const part = text.slice(from, end);
-        const rest = stripping ? part.trimStart() : part;
+        run.push({ text: text.slice(from, end), trusted: pieces[piece]!.trusted });
         from = end;
-        if (rest === "") continue;
-        stripping = false;
-        run.push({ text: rest, trusted: pieces[piece]!.trusted });
       }
     };
     let end = 0;
+    let spacesEnd = 0; // of those after the last token that takes them
     for (const match of this.#find(text, trusted)) {
       const { token } = match;
       if (token.single_word === true && isInsideWord(text, match)) continue;
-      push(end, match.start);
-      if (token.lstrip === true) trimEnd(run);
+      const start = token.lstrip === true ? Math.max(end, spacesBefore(text, match.start, end)) : match.start;
+      if (token.rstrip === true && match.end > spacesEnd) spacesEnd = spacesAfter(text, match.end);
+      const stop = token.rstrip === true ? spacesEnd : match.end;
+      push(end, start);
       if (run.length > 0) parts.push(run);
-      parts.push(token.id);
+      // A token of spaces is not found again in those that belong to the one before.
+      if (stop > start) parts.push(token.id);
       run = [];
-      stripping = token.rstrip === true;
-      end = match.end;
+      end = stop;
     }
     push(end, text.length);
     if (run.length > 0) parts.push(run);
@@ -147,15 +146,7 @@ function isInsideWord(text: string, { start, end }: Match): boolean {
   return endsInWord(text.slice(Math.max(0, start - 2), start)) || startsWithWord(text.slice(end, end + 2));
 }
 
-function trimEnd(run: TextPiece[]): void {
-  for (let last = run.at(-1); last !== undefined; last = run.at(-1)) {
-    last.text = last.text.trimEnd();
-    if (last.text !== "") return;
-    run.pop();
-  }
-}
-
-const wordCharacter = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]/u;
+const wordCharacter = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 
 function startsWithWord(text: string): boolean {
   return wordCharacter.test(text.slice(0, 2));

@@ -3,9 +3,10 @@
  * part of tokenizer.json as the Rust library `tokenizers` does.
  */
 
-import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
+import { compilePattern, matchesOf } from "./pattern.ts";
+import { spacesAfter, spacesBefore } from "./spaces.ts";
 
 /**
  * Where a piece of text stands: at the start of the whole text, after an added token, or after
@@ -38,38 +39,72 @@ function flatten(rule: unknown): unknown[] {
 }
 
 function compileStep(step: unknown): Normalizer {
-  const { type, prepend, pattern, content } = (isObject(step) ? step : {}) as Record<string, unknown>;
-  if (type === "NFC") return (text) => text.normalize("NFC");
-  if (type === "Prepend" && typeof prepend === "string" && prepend.length <= maxPrefix) {
-    return (text, place) => (text === "" || place === "inside" ? text : prepend + text);
+  const rule = (isObject(step) ? step : {}) as Record<string, unknown>;
+  const { type, prepend, pattern, content } = rule;
+  switch (type) {
+    case "NFC":
+    case "NFD":
+    case "NFKC":
+    case "NFKD":
+      return (text) => text.normalize(type);
+    case "Lowercase":
+      return lowercase;
+    case "StripAccents":
+      return (text) => text.replace(/\p{M}/gu, "");
+    case "Strip": {
+      const { strip_left: left, strip_right: right } = rule;
+      return (text) => {
+        const start = left === true ? spacesAfter(text, 0) : 0;
+        return text.slice(start, right === true ? spacesBefore(text, text.length, start) : text.length);
+      };
+    }
+    case "BertNormalizer":
+      return compileBert(rule);
+    case "Prepend":
+      if (typeof prepend !== "string" || prepend.length > maxPrefix) break;
+      return (text, place) => (text === "" || place === "inside" ? text : prepend + text);
+    case "Replace":
+      if (typeof content !== "string") break;
+      return compileReplace(pattern, content);
   }
-  const from = isObject(pattern) ? pattern.String : undefined;
-  if (type === "Replace" && typeof from === "string" && from !== "" && typeof content === "string") {
-    // One character at most, so that a text does not grow.
-    if (Array.from(content).length <= 1) return (text) => text.replaceAll(from, () => content);
-  }
-  return otherStep(step);
+  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(step)}.`);
 }
 
-/** The steps of other tokenizers. */
-function otherStep(rule: unknown): Normalizer {
-  try {
-    const { normalizer } = new HuggingFaceTokenizer(
-      {
-        added_tokens: [],
-        normalizer: rule,
-        pre_tokenizer: null,
-        post_processor: null,
-        decoder: null,
-        model: { type: "BPE", vocab: {}, merges: [] },
-      } as never,
-      {},
-    );
-    if (normalizer !== null) return (text) => normalizer(text);
-  } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`, {
-      cause: error,
-    });
-  }
-  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`);
+/** Each character by its own: no sigma is a final one. */
+function lowercase(text: string): string {
+  return text.replaceAll("\u03a3", "\u03c3").toLowerCase();
+}
+
+function compileReplace(pattern: unknown, content: string): Normalizer {
+  const from = isObject(pattern) ? pattern.String : undefined;
+  if (typeof from === "string" && from !== "") return (text) => text.replaceAll(from, () => content);
+  const compiled = compilePattern(pattern);
+  return (text) => {
+    let replaced = "";
+    let end = 0;
+    if (text === "") return "";
+    for (const match of matchesOf(text, compiled)) {
+      replaced += text.slice(end, match.start) + content;
+      end = match.end;
+    }
+    return replaced + text.slice(end);
+  };
+}
+
+const controls = /[^\t\n\r\P{Cc}]|[\0\ufffd\p{Cf}\p{Co}]/gu;
+/** The characters that BERT takes for Chinese. */
+const chinese =
+  /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]/gu;
+
+function compileBert(rule: Record<string, unknown>): Normalizer {
+  const { clean_text: cleans, handle_chinese_chars: spaces, strip_accents: strips, lowercase: lowers } = rule;
+  return (text) => {
+    let changed = text;
+    if (cleans === true) changed = changed.replace(controls, "").replace(/\p{White_Space}/gu, " ");
+    if (spaces === true) changed = changed.replace(chinese, " $& ");
+    if (strips === true || (lowers === true && strips !== false)) {
+      changed = changed.normalize("NFD").replace(/\p{Mn}/gu, "");
+    }
+    return lowers === true ? lowercase(changed) : changed;
+  };
 }

@@ -4,10 +4,10 @@
  * Unicode's definition of spaces and digits instead of JavaScript's.
  */
 
-import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
 import type { Place } from "./normalizer.ts";
+import { compilePattern, matchesOf } from "./pattern.ts";
 
 /**
  * Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate.
@@ -47,13 +47,20 @@ const gpt2Words =
 
 /** Throws ERR_MODEL_FORMAT for an unknown rule. */
 export function compilePreTokenizer(rule: unknown): PreTokenizer {
-  const steps = flatten(rule).map(compileStep);
+  const rules = flatten(rule);
+  if (rules.slice(0, -1).some(({ type }) => type === "ByteLevel")) {
+    // It would cut the spelling of the bytes.
+    throw new NlacError("ERR_MODEL_FORMAT", "Unsupported pre_tokenizer: a step after ByteLevel.");
+  }
+  const steps = rules.map(compileStep);
   return (text, place = "start") => {
     let pieces = [text];
     for (const step of steps) {
-      pieces = pieces.flatMap((piece, i) => step(piece, i === 0 ? place : "after-token"));
+      pieces = pieces.flatMap((piece, i) =>
+        piece === "" ? [piece] : step(piece, i === 0 ? place : "after-token"),
+      );
     }
-    return pieces;
+    return pieces.filter((piece) => piece !== "");
   };
 }
 
@@ -142,93 +149,88 @@ function compileMetaspace(step: Record<string, unknown>): PreTokenizer {
     let marked = text.replaceAll(" ", () => mark);
     const prefixed = scheme === "always" ? place !== "inside" : scheme === "first" && place === "start";
     if (prefixed && marked !== "" && !marked.startsWith(mark)) marked = mark + marked;
-    return cuts ? merged(marked, pattern, "next") : [marked];
+    return cuts ? merged(marked, pattern, "MergedWithNext", false) : [marked];
   };
 }
 
+/** What a Split does with matches and the text between them. */
+const behaviors = ["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
+type Behavior = (typeof behaviors)[number];
+
 function compileSplit(step: Record<string, unknown>): PreTokenizer {
-  const compiled = compilePattern(step);
-  const pattern = foldUnicodeCase(compiled, step.pattern);
+  const pattern = compilePattern(step.pattern);
   const invert = step.invert === true;
-  if (!invert && (step.behavior === "MergedWithPrevious" || step.behavior === "MergedWithNext")) {
-    const side = step.behavior === "MergedWithNext" ? "next" : "previous";
-    return (text) => merged(text, pattern, side);
-  }
-  switch (step.behavior) {
+  const behavior = behaviors.find((behavior) => behavior === step.behavior);
+  switch (behavior) {
     case "Isolated":
       return (text) => isolate(text, pattern);
     case "Removed":
       return (text) => isolate(text, pattern, invert ? "matches" : "gaps");
-    default:
+    case undefined:
       throw new NlacError(
         "ERR_MODEL_FORMAT",
-        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}${invert ? ", inverted" : ""}.`,
+        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}.`,
       );
+    default:
+      return (text) => merged(text, pattern, behavior, invert);
   }
 }
 
-/** Converts an Oniguruma regular expression to JavaScript. */
-function compilePattern(step: Record<string, unknown>): RegExp {
-  try {
-    const { pre_tokenizer } = new HuggingFaceTokenizer(
-      {
-        added_tokens: [],
-        normalizer: null,
-        pre_tokenizer: step,
-        post_processor: null,
-        decoder: null,
-        model: { type: "BPE", vocab: {}, merges: [] },
-      },
-      {},
-    );
-    const { pattern } = pre_tokenizer as unknown as { pattern?: RegExp | null };
-    if (pattern instanceof RegExp) return pattern;
-  } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pattern: ${JSON.stringify(step.pattern)}.`, {
-      cause: error,
-    });
-  }
-  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pattern: ${JSON.stringify(step.pattern)}.`);
-}
-
-/** The converter folds only ASCII case; Oniguruma also matches ſ as s and the Kelvin sign as k. */
-function foldUnicodeCase(compiled: RegExp, original: unknown): RegExp {
-  const ignoresCase = (original as { Regex?: string }).Regex?.includes("(?i") ?? false;
-  if (!ignoresCase) return compiled;
-  const source = compiled.source.replaceAll("[sS]", "[sS\u017f]").replaceAll("[kK]", "[kK\u212a]");
-  return new RegExp(source, compiled.flags);
-}
-
-/** Matches and the text between them, or only one of these. */
+/**
+ * Matches and the text between them, or only one of these. An empty match cuts the text. If the start
+ * of the text is left out, the first piece is empty.
+ */
 function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps" = "both"): string[] {
   const pieces: string[] = [];
   let end = 0;
+  const leftOut = () => {
+    if (end === 0) pieces.push("");
+  };
   for (const match of text.matchAll(pattern)) {
+    if (match.index > end) {
+      if (kept !== "matches") pieces.push(text.slice(end, match.index));
+      else leftOut();
+      end = match.index;
+    }
     if (match[0] === "") continue;
-    if (match.index > end && kept !== "matches") pieces.push(text.slice(end, match.index));
     if (kept !== "gaps") pieces.push(match[0]);
-    end = match.index + match[0].length;
+    else leftOut();
+    end += match[0].length;
   }
   if (end < text.length && kept !== "matches") pieces.push(text.slice(end));
   return pieces;
 }
 
 /**
- * The text between matches, with each match at the end of the piece before it, or at the start of
- * the next.
+ * The text between matches, with matches at the end of the piece before them, or at the start of the
+ * next. Of adjacent matches only the first is merged with the previous piece, or the last with the next.
+ * Contiguous: adjacent matches are one piece.
  */
-function merged(text: string, pattern: RegExp, side: "previous" | "next"): string[] {
-  const starts: number[] = [0];
-  let end = -1;
-  for (const match of text.matchAll(pattern)) {
-    if (match[0] === "") continue;
-    const [from, to] = [match.index, match.index + match[0].length];
-    // Only one of adjacent matches is merged: the first with the previous piece, the last with the
-    // next.
-    if (side === "next" || from === end) starts.push(from);
-    if (side === "previous") starts.push(to);
-    end = to;
+function merged(
+  text: string,
+  pattern: RegExp,
+  behavior: Exclude<Behavior, "Isolated" | "Removed">,
+  invert: boolean,
+): string[] {
+  const parts: { text: string; isMatch: boolean }[] = [];
+  let end = 0;
+  for (const match of matchesOf(text, pattern)) {
+    if (match.start > end) parts.push({ text: text.slice(end, match.start), isMatch: invert });
+    parts.push({ text: text.slice(match.start, match.end), isMatch: !invert });
+    end = match.end;
   }
-  const cuts = [...new Set(starts)].filter((start) => start < text.length);
-  return cuts.map((start, i) => text.slice(start, cuts[i + 1]));
+  if (end < text.length) parts.push({ text: text.slice(end), isMatch: invert });
+
+  const backwards = behavior === "MergedWithNext";
+  if (backwards) parts.reverse();
+  const pieces: string[] = [];
+  let wasMatch = false;
+  for (const { text: part, isMatch } of parts) {
+    const joins = behavior === "Contiguous" ? isMatch === wasMatch : isMatch && !wasMatch;
+    const last = joins ? pieces.pop() : undefined;
+    pieces.push(backwards ? part + (last ?? "") : (last ?? "") + part);
+    wasMatch = isMatch;
+  }
+  if (backwards) pieces.reverse();
+  return pieces.filter((piece) => piece !== "");
 }

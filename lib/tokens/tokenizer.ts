@@ -12,9 +12,9 @@ import { isObject, shown } from "../base/validation.ts";
 import { makeDirectory, syncDirectory } from "../files/disk.ts";
 import { readModelFile, readModelJson, settingsLimit, tokenizerLimit } from "../files/read-file.ts";
 import { AddedTokenMatcher, type TextPiece } from "./added-tokens.ts";
-import { bytePairEncoder, byteVocabulary, type WordEncoder } from "./bpe.ts";
+import { bytePairEncoder, byteVocabulary, tokenOfText, type WordEncoder } from "./bpe.ts";
 import { byteLevelTexts, compileDecoder, type StreamDecoder, type TokenTexts } from "./decoder.ts";
-import { characterPairEncoder } from "./fallback.ts";
+import { type CharacterPairOptions, characterPairEncoder } from "./fallback.ts";
 import {
   type AddedToken,
   checkTokenizerConfig,
@@ -150,22 +150,20 @@ export class Tokenizer {
       ranks: parts.mergeRanks,
       forbidden: this.addedIds,
       wholeWords: json.model.ignore_merges === true,
+      byteFallback: json.model.byte_fallback === true,
+      fuseUnknown: json.model.fuse_unk === true,
     };
     if (worksOnBytes(json.pre_tokenizer)) {
       this.#texts = byteLevelTexts;
-      this.#pairs = bytePairEncoder(options);
+      const isKnown = this.idOf(json.model.unk_token ?? "") !== undefined;
+      this.#pairs = byteEncoder({ ...options, unknown: isKnown ? this.#unknown(parts) : undefined });
       for (const byte of Object.keys(byteVocabulary())) {
         if (!this.specialIds.has(json.model.vocab[byte] ?? -1)) continue;
         throw new NlacError("ERR_MODEL_FORMAT", `A control token has the id of the byte ${shown(byte)}.`);
       }
     } else {
       this.#texts = compileDecoder(json.decoder);
-      this.#pairs = characterPairEncoder({
-        ...options,
-        byteFallback: json.model.byte_fallback === true,
-        unknown: this.#unknown(parts),
-        fuseUnknown: json.model.fuse_unk === true,
-      });
+      this.#pairs = characterPairEncoder({ ...options, unknown: this.#unknown(parts) });
     }
     // One time limit for all of them: there may be many thousand.
     const normal = (tokens: readonly AddedToken[]) =>
@@ -435,6 +433,18 @@ export class Tokenizer {
     if (Number.isInteger(id) && id >= 0 && id < this.vocabSize) return;
     throw new NlacError("ERR_MODEL_FORMAT", `The end-of-turn id ${id} is not in the vocabulary.`);
   }
+}
+
+/** The encoder of bytes. Those without a token are handled as missing characters, or omitted. */
+function byteEncoder(options: CharacterPairOptions): WordEncoder {
+  const { vocabulary } = options;
+  const bytes = Object.keys(byteVocabulary());
+  const isComplete = bytes.every((byte) => vocabulary.has(byte));
+  if (isComplete || (options.unknown === undefined && !options.byteFallback)) return bytePairEncoder(options);
+  const forbidden = new Set(options.forbidden);
+  for (const byte of bytes) forbidden.delete(vocabulary.get(byte) ?? -1);
+  const encoder = characterPairEncoder({ ...options, forbidden });
+  return { encode: (word, out) => encoder.encode(tokenOfText(word), out) };
 }
 
 /** Any other error of a tokenizer that was read is a fault of its file. */

@@ -319,8 +319,8 @@ describe("what it refuses", () => {
     ["a normalizer it does not know", { normalizer: { type: "Reverse" } }, /Reverse/],
     [
       "a way of splitting it does not know",
-      { pre_tokenizer: { type: "Split", pattern: { String: " " }, behavior: "Contiguous" } },
-      /Contiguous/,
+      { pre_tokenizer: { type: "Split", pattern: { String: " " }, behavior: "Merged" } },
+      /Merged/,
     ],
   ])("%s", (_, change, message) => {
     const small = smallTokenizer();

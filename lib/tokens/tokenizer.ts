@@ -302,13 +302,16 @@ export class Tokenizer {
     for (const part of this.#verbatim.split(clean)) {
       if (typeof part === "number") ids.push(part);
       else if (!this.#normalized.findsIn(part)) {
-        this.#encodeNormalized(this.#normalize(textOf(part), place), ids, place);
+        const text = textOf(part);
+        const normal = this.#normalize(text, place);
+        this.#encodeNormalized(normal, ids, this.#placeAfter(text, normal, place));
       } else {
         // Piece by piece: a normalizer must not move text from one to the other.
         const normal = part.map(({ text, trusted }, i) => ({
           text: this.#normalize(text, i === 0 ? place : "inside"),
           trusted,
         }));
+        place = this.#placeAfter(textOf(part), textOf(normal), place);
         for (const inner of this.#normalized.split(normal)) {
           if (typeof inner === "number") ids.push(inner);
           else this.#encodeNormalized(textOf(inner), ids, place);
@@ -318,6 +321,13 @@ export class Tokenizer {
       place = "after-token";
     }
     return ids;
+  }
+
+  /** Where a normalized text stands: not at the start if the first character was left out. */
+  #placeAfter(text: string, normal: string, place: Place): Place {
+    const first = String.fromCodePoint(text.codePointAt(0) ?? 0);
+    const isKept = place !== "start" || normal.startsWith(first) || this.#normalize(first, place) !== "";
+    return isKept ? place : "after-token";
   }
 
   /** Where `text` spells added tokens: the leftmost first, and the longest of several. */

@@ -11,13 +11,14 @@ import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { fixtureJson } from "./fixtures.ts";
 
 type Cases = { text: string; ids: number[] }[];
-const { texts, bytes, splits, normalizers, added, models } = fixtureJson<{
+const { texts, bytes, splits, normalizers, added, models, starts } = fixtureJson<{
   texts: string[];
   bytes: string[];
   splits: { rule: Record<string, unknown>; texts?: string[]; pieces: string[][] }[];
   normalizers: { rule: Record<string, unknown>; texts: string[] }[];
   added: { added: Omit<AddedToken, "id">[]; cases: Cases }[];
   models: { vocab: string[]; changes: object; cases: Cases }[];
+  starts: { vocab: string[]; changes: object; added: Omit<AddedToken, "id">[]; cases: Cases }[];
 }>("parts.json");
 
 it.each(splits.map(({ rule, ...answers }) => [JSON.stringify(rule), rule, answers] as const))(
@@ -36,7 +37,12 @@ it.each(normalizers.map(({ rule, texts }) => [JSON.stringify(rule), rule, texts]
   },
 );
 
-function byteTokenizer(vocab: string[], changes: object, tokens: Omit<AddedToken, "id">[] = []): Tokenizer {
+function byteTokenizer(
+  vocab: string[],
+  changes: object,
+  tokens: Omit<AddedToken, "id">[] = [],
+  parts: object = {},
+): Tokenizer {
   const json: TokenizerJson = {
     added_tokens: tokens.map((token, i) => ({ normalized: false, ...token, id: vocab.length + i })),
     pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: false },
@@ -46,6 +52,7 @@ function byteTokenizer(vocab: string[], changes: object, tokens: Omit<AddedToken
       merges: [],
       ...changes,
     },
+    ...parts,
   };
   return new Tokenizer({ json, config: {} });
 }
@@ -60,6 +67,16 @@ it.each(models)("bytes without a token become the same ids with $changes", ({ vo
   const tokenizer = byteTokenizer(vocab, changes);
   for (const { text, ids } of cases) expect(tokenizer.encode(text), JSON.stringify(text)).toEqual(ids);
 });
+
+it.each(starts)(
+  "the same texts get a first mark with $changes.normalizer",
+  ({ vocab, changes, added, cases }) => {
+    const decoder = { type: "Sequence", decoders: [] };
+    const tokenizer = byteTokenizer(vocab, { unk_token: "<unk>" }, added, { ...changes, decoder });
+    for (const { text, ids } of cases)
+      expect(tokenizer.encodeTemplate(text), JSON.stringify(text)).toEqual(ids);
+  },
+);
 
 it("finds added tokens of spaces in linear time", () => {
   const tokens = [{ content: " ", lstrip: true, rstrip: true }];

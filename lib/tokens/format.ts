@@ -116,6 +116,9 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
   return json;
 }
 
+/** Most steps of a normalizer or pre-tokenizer: each reads the whole text. */
+export const maxSteps = 100;
+
 /** Longest content of an added token. */
 const maxAddedLength = 1024;
 

@@ -5,6 +5,7 @@
 
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
+import { maxSteps } from "./format.ts";
 import { compilePattern, matchesOf } from "./pattern.ts";
 import { spacesAfter, spacesBefore } from "./spaces.ts";
 
@@ -17,13 +18,32 @@ export type Place = "start" | "after-token" | "inside";
 /** The normalized text. */
 export type Normalizer = (text: string, place: Place) => string;
 
-/** Longest text that a normalizer may put before each piece. */
-const maxPrefix = 16;
+/** Longest text that a normalizer may put before each piece, or in place of a match. */
+const maxAdded = 16;
+/** How many times as long a text may become. NFKC makes some characters 18. */
+const maxGrowth = 64;
 
-/** Throws ERR_MODEL_FORMAT for an unknown rule. */
+/**
+ * Throws ERR_MODEL_FORMAT for an unknown rule; the normalizer throws ERR_TOKENIZER if a text becomes
+ * too long.
+ */
 export function compileNormalizer(rule: unknown): Normalizer {
-  const steps = flatten(rule).map(compileStep);
-  return (text, place) => steps.reduce((changed, step) => step(changed, place), text);
+  const rules = flatten(rule);
+  if (rules.length > maxSteps)
+    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: it has ${rules.length} steps.`);
+  const steps = rules.map(compileStep);
+  return (text, place) => {
+    let changed = text;
+    for (const step of steps) {
+      changed = step(changed, place);
+      if (changed.length > maxGrowth * (text.length + maxAdded))
+        throw new NlacError(
+          "ERR_TOKENIZER",
+          `The tokenizer's normalizer makes ${changed.length} characters of ${text.length}.`,
+        );
+    }
+    return changed;
+  };
 }
 
 /** Whether a rule puts a text before each piece. */
@@ -61,10 +81,10 @@ function compileStep(step: unknown): Normalizer {
     case "BertNormalizer":
       return compileBert(rule);
     case "Prepend":
-      if (typeof prepend !== "string" || prepend.length > maxPrefix) break;
+      if (typeof prepend !== "string" || prepend.length > maxAdded) break;
       return (text, place) => (text === "" || place === "inside" ? text : prepend + text);
     case "Replace":
-      if (typeof content !== "string") break;
+      if (typeof content !== "string" || content.length > maxAdded) break;
       return compileReplace(pattern, content);
   }
   throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(step)}.`);

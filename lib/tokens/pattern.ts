@@ -53,6 +53,9 @@ export function* matchesOf(text: string, pattern: RegExp): Generator<{ start: nu
   }
 }
 
+/** Most atomic groups of a pattern: each is cut out of what was written before. */
+const maxAtomic = 64;
+
 /** Parts of a pattern. A class may contain others. */
 const parts = {
   escape: /\\(?:[pPxu]\{[^}]*\}|x[\da-fA-F]{2}|u[\da-fA-F]{4}|c.|.)/suy,
@@ -79,7 +82,7 @@ function rewritten(source: string): string {
   const atomic = (pattern: string) => {
     // A name would change the numbers of other groups.
     if (/\\(?:[1-9]|k)/.test(source)) throw new SyntaxError("Atomic groups beside references to groups");
-    names++;
+    if (++names > maxAtomic) throw new SyntaxError(`More than ${maxAtomic} atomic groups`);
     return `(?:(?=(?<_${names}>${pattern}))\\k<_${names}>)`;
   };
   const add = (text: string) => {

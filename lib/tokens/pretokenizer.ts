@@ -6,6 +6,7 @@
 
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
+import { maxSteps } from "./format.ts";
 import type { Place } from "./normalizer.ts";
 import { compilePattern, matchesOf } from "./pattern.ts";
 
@@ -48,6 +49,8 @@ const gpt2Words =
 /** Throws ERR_MODEL_FORMAT for an unknown rule. */
 export function compilePreTokenizer(rule: unknown): PreTokenizer {
   const rules = flatten(rule);
+  if (rules.length > maxSteps)
+    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: it has ${rules.length} steps.`);
   if (rules.slice(0, -1).some(({ type }) => type === "ByteLevel")) {
     // It would cut the spelling of the bytes.
     throw new NlacError("ERR_MODEL_FORMAT", "Unsupported pre_tokenizer: a step after ByteLevel.");

@@ -27,6 +27,22 @@ test("rules of other tokenizers are applied as the library does", () => {
   expect(compileNormalizer({ type: "Lowercase" })("ÄB", "start")).toBe("äb");
 });
 
-test.each([{ type: "Unknown" }, { type: "Sequence", normalizers: "NFC" }, "NFC"])("%j is refused", (rule) => {
+const doubling = { type: "Replace", pattern: { String: "a" }, content: "aa" };
+const repeated = (count: number, step: unknown) => sequence(...new Array(count).fill(step));
+
+test("a text that grows too much is refused before it fills the memory", () => {
+  expect(compileNormalizer(repeated(6, doubling))("aaa", "start")).toBe("a".repeat(192));
+  expect(() => compileNormalizer(repeated(100, doubling))("a".repeat(100), "start")).toThrow(
+    expect.objectContaining({ code: "ERR_TOKENIZER", message: expect.stringContaining("12800 characters") }),
+  );
+});
+
+test.each([
+  { type: "Unknown" },
+  { type: "Sequence", normalizers: "NFC" },
+  "NFC",
+  { ...doubling, content: "a".repeat(17) },
+  repeated(101, { type: "NFC" }),
+])("%j is refused", (rule) => {
   expect(() => compileNormalizer(rule)).toThrow(expect.objectContaining({ code: "ERR_MODEL_FORMAT" }));
 });

@@ -99,6 +99,8 @@ describe("what has no equal is refused", () => {
     ["a letter beyond ASCII where case is ignored", split("(?i:\u03c3)")],
     ["a class beyond ASCII where case is ignored", split("(?i:[\u03b1-\u03c9])")],
     ["a property where case is ignored", split("(?i:\\p{Lu})")],
+    ["65 atomic groups", split("a++".repeat(65))],
+    ["101 steps", { type: "Sequence", pretokenizers: new Array(101).fill({ type: "Digits" }) }],
     ["an atomic group beside a reference", split("(a)\\1(?>b+)")],
     ["a group that is not closed", split("(a++")],
     ["a class that is not closed", split("[a")],

@@ -258,6 +258,9 @@ void Engine::advance(const Weights& weights, const Decoder::BeforeLayer& before_
       at = std::min(there, sequence.length() - 1);
     }
     int64_t end = std::min(sequence.length(), at + most);
+    // A chunk ends where a block ends: another text that shares the block may continue it in this step,
+    // and only one text may write to a block.
+    if (end < sequence.length()) end = std::max(at, end / kBlockTokens * kBlockTokens);
     const auto mark = sequence.marks.upper_bound(at);
     if (mark != sequence.marks.end()) end = std::min(end, *mark);
     sequence.read = end;

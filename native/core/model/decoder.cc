@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
@@ -33,6 +34,19 @@ void require_ids(const Weights& weights, const ModelConfig& config, const at::Te
   for (int64_t i = 0; i < ids.size(0); ++i)
     NLAC_REQUIRE(id[i * ids.stride(0)] >= 0 && id[i * ids.stride(0)] < config.vocab_size, "ERR_VALUE",
                  "token id ", id[i * ids.stride(0)], " is outside the vocabulary of ", config.vocab_size);
+}
+
+// Requires that no two slices write to the same block: a kernel may clear what lies behind a slice's
+// last token. The blocks between the first and the last that a slice writes are its own.
+void require_own_blocks(const std::vector<KvSlice>& slices) {
+  std::unordered_set<int32_t> written;
+  for (const KvSlice& slice : slices) {
+    const int64_t first = slice.past / kBlockTokens, last = (slice.past + slice.fresh - 1) / kBlockTokens;
+    for (int64_t place = first; place <= last; place += std::max<int64_t>(1, last - first)) {
+      const int32_t block = (*slice.blocks)[static_cast<size_t>(place)];
+      NLAC_REQUIRE(written.insert(block).second, "ERR_SHAPE", "two slices write to block ", block);
+    }
+  }
 }
 
 // 0, 1, …, lengths[0] - 1, 0, 1, …
@@ -84,6 +98,7 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   }
   NLAC_REQUIRE(static_cast<int64_t>(position_list.size()) == ids.size(0), "ERR_SHAPE", "the slices have ",
                position_list.size(), " tokens, ids ", ids.size(0));
+  require_own_blocks(slices);
   const RopeTables& tables = ropes(longest, ids.device());
   if (CudaInference::takes(weights, config_, store))
     return cuda_.infer(weights, config_, tables.global, ids, store, slices, before_layer);

@@ -1,4 +1,6 @@
 // Several calls at once, in little memory, and under constraints.
+#include <ATen/Parallel.h>
+
 #include "test/core/failing_new.h"
 #include "test/core/generate/engine_examples.h"
 
@@ -403,6 +405,34 @@ TEST_CASE("a completion is bitwise the same alone, batched, cached, and after pr
     check(small.generate(weights, requests, {}), 0);
     CHECK(small.preemptions() > 0);
   }
+}
+
+TEST_CASE("no two texts of a step write to the same block") {
+  // With fewer threads, one of them writes all rows of a step in order.
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  constexpr int64_t chunk = Engine::kPromptTokens / 2;
+  ModelConfig config = tiny_config(4 * chunk);
+  config.head_dim = 64;
+  const Weights weights = random_weights(config, 3).copy_as(at::kBFloat16, at::kCPU);
+  Decoder decoder(config);
+  const auto engine = [&] { return Engine(decoder, size_t{1} << 30, at::kBFloat16, at::kCPU); };
+  // The prompts continue a cached text inside of a block, and share what follows for longer than a step.
+  const std::vector<int64_t> shared = random_ids(2 * chunk, 1);
+  const GenerateRequest earlier = request_of({shared.begin(), shared.begin() + 37}, 1);
+  const std::vector<GenerateRequest> prompts{request_of(joined(shared, random_ids(9, 2)), 4),
+                                             request_of(joined(shared, random_ids(20, 3)), 4)};
+  Engine together = engine();
+  together.generate(weights, {earlier}, {});
+  const auto results = together.generate(weights, prompts, {});
+  CHECK(results[0].cached_tokens == 37);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    CAPTURE(i);
+    const auto alone = engine().generate(weights, {prompts[i]}, {});
+    CHECK(results[i].tokens == alone[0].tokens);
+    CHECK(results[i].log_probs == alone[0].log_probs);
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("hidden states are returned on request") {

@@ -49,8 +49,17 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& name,
     }
     const std::vector<at::Tensor> gradients = summed_gradients();
     try {
-      const StepResult result = adamw_step(online.masters, online.compute, gradients, moments, options,
-                                           update ? &*update : nullptr, sum_over_ranks());
+      StepResult result;
+      const auto take = [&] {
+        result = adamw_step(online.masters, online.compute, gradients, moments, options,
+                            update ? &*update : nullptr, sum_over_ranks());
+      };
+      // If a rank fails, the others must not go on to collect from it. All of them call sum_over_ranks()
+      // equally often, so that they may communicate in together().
+      if (options_.ranks)
+        options_.ranks->together(take);
+      else
+        take();
       clear_gradients();
       if (!result.skipped) {
         collect(WeightSet::online);

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <limits>
 
 #include "core/error.h"
 #include "core/optim/kernels.h"
@@ -167,6 +169,22 @@ double global_norm(const Tensors& gradients) {
     sums[static_cast<size_t>(b)] = kernels.square_sum(gradients[i].const_data_ptr<float>() + offset, count);
   });
   for (const double s : sums) sum += s;
+  return std::sqrt(sum);
+}
+
+// The other ranks wait for this one's part, also if there is no memory to compute it. They get NaN then,
+// with which no rank takes the step.
+double norm_over_ranks(const Tensors& gradients, const SumOverRanks& sum_over_ranks) {
+  if (!sum_over_ranks) return global_norm(gradients);
+  double own = std::numeric_limits<double>::quiet_NaN();
+  std::exception_ptr failure;
+  try {
+    own = global_norm(gradients);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const double sum = sum_over_ranks(own * own);
+  if (failure) std::rethrow_exception(failure);
   return std::sqrt(sum);
 }
 
@@ -379,8 +397,7 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
     if (result.skipped) moments = before;
     return result;
   }
-  result.grad_norm = global_norm(gradients);
-  if (sum_over_ranks) result.grad_norm = std::sqrt(sum_over_ranks(result.grad_norm * result.grad_norm));
+  result.grad_norm = norm_over_ranks(gradients, sum_over_ranks);
   result.skipped = !std::isfinite(result.grad_norm);
   step.factors.clip = clip_factor(result.grad_norm, options.max_grad_norm);
   if (result.skipped) {

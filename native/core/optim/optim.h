@@ -39,7 +39,8 @@ struct TargetUpdate {
 };
 
 // Sums a number over all ranks, for lists that are one rank's part of the parameters. Empty: the
-// lists are whole.
+// lists are whole. A step calls it once it has checked its arguments, with NaN if the rank has no
+// memory to compute its number; the ranks then skip the step, and this one throws.
 using SumOverRanks = std::function<double(double)>;
 
 // One step on `masters` (f32) with `gradients` (f32). Then compute[i] ← masters[i], rounded to its

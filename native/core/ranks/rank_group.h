@@ -72,8 +72,8 @@ class RankGroup {
   std::function<void()> start_all_gather(const at::Tensor& all, const at::Tensor& own);
   double sum(double value);
   int64_t max(int64_t value);
-  // Runs `body`, which must not communicate, on all ranks. If it throws on any, all throw: its
-  // exception, or OtherRankFailed.
+  // Runs `body` on all ranks. If it throws on any, all throw: its exception, or OtherRankFailed. `body`
+  // must not communicate, unless every rank makes the same collective calls also if it fails.
   void together(const std::function<void()>& body);
 
  private:

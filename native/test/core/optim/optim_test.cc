@@ -152,6 +152,34 @@ TEST_CASE("a step for which there is no memory changes nothing, and can be repea
   CHECK(same_bits(training.all(), expected.all()));
 }
 
+TEST_CASE("a rank without memory for its part of the norm does not keep the others waiting for it") {
+  const Training before(random_parameters());
+  int64_t told = 0;
+  for (int64_t allocations = 0;; ++allocations) {
+    Training training = before.copy();
+    std::vector<double> sent;
+    sent.reserve(2);
+    const SumOverRanks sum = [&](double value) {
+      sent.push_back(value);
+      return value;
+    };
+    bool failed = false;
+    {
+      const test::FailingNew failing(allocations);
+      try {
+        adamw_step(training.masters, training.compute, training.gradients, training.moments, some_options(),
+                   &training.update, sum);
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    }
+    if (!failed) break;
+    CHECK(same_bits(training.all(), before.all()));
+    if (sent.size() == 1 && std::isnan(sent[0])) ++told;
+  }
+  CHECK(told > 0);
+}
+
 TEST_CASE("a step refuses tensors in the same memory") {
   const Training start(random_parameters());
   const auto refused = [&](const auto& change) {

@@ -13,6 +13,7 @@ import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
 import { isAborted, NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
+import { closeEnvironment } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
@@ -175,7 +176,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     closers.push(release);
     const recipe = lock ? requireServable(requireSameRecipe(given, path)) : given;
     const environment = await openServedEnvironment(recipe);
-    closers.push(() => environment.close());
+    closers.push(() => closeEnvironment(environment));
     await requireGiven(recipe, environment, lock !== undefined);
 
     const sinks = await openSinks(recipe.report);

@@ -18,6 +18,7 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
+import { tasksOf } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { EpisodeFigures } from "../episodes/figures.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -97,7 +98,7 @@ export interface ReactOptions<Task> {
 export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<Evaluation> {
   const { model, environment, weights, played = [], signal, onProgress, onEpisode } = options;
   const config = checkConfig(reactConfig, options.config);
-  const all = await environment.tasks(config.split);
+  const all = await tasksOf(environment, config.split);
   const tasks = chooseTasks(all, `${environment.name}, ${config.split}`, config);
   onProgress?.(played.length, tasks.length, 0);
   return evaluate({

@@ -83,6 +83,21 @@ export function fromFileSystem(error: unknown, path?: string): unknown {
   });
 }
 
+/**
+ * The message of anything that user code may throw. For a failed `fetch` it includes the cause, as
+ * in "fetch failed: connect ECONNREFUSED 127.0.0.1:80".
+ */
+export function messageOf(error: unknown): string {
+  try {
+    if (!(error instanceof Error)) return String(error);
+    const { message, cause } = error as { message: unknown; cause?: { message?: string; code?: string } };
+    const reason = message === "fetch failed" ? cause?.message || cause?.code : undefined;
+    return reason === undefined ? String(message) : `${message}: ${reason}`;
+  } catch {
+    return "an error without a readable message";
+  }
+}
+
 /** Whether an error says that a signal was fired. */
 export function isAborted(error: unknown): boolean {
   return error instanceof NlacError && error.code === "ERR_ABORTED";

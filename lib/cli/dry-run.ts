@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { counted } from "../base/counted.ts";
 import { NlacError, NotHere } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
+import { closeEnvironment, tasksOf } from "../contract/checks.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { gpuReached, links } from "../estimate/devices.ts";
@@ -39,9 +40,9 @@ export async function dryRun(recipe: Recipe): Promise<DryRun> {
 async function figuresOf({ environment: { name, options } }: Recipe) {
   const environment = await openEnvironment(name, options);
   try {
-    return { trainingTasks: (await environment.tasks("train")).length, turns: environment.maxTurns };
+    return { trainingTasks: (await tasksOf(environment, "train")).length, turns: environment.maxTurns };
   } finally {
-    await environment.close();
+    await closeEnvironment(environment);
   }
 }
 

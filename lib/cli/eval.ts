@@ -4,6 +4,7 @@ import { accessSync, constants } from "node:fs";
 import { dirname } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { NlacError } from "../base/errors.ts";
+import { closeEnvironment } from "../contract/checks.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
 import { onDisk } from "../files/disk.ts";
 import type { RecordWriter } from "../files/records.ts";
@@ -269,7 +270,7 @@ async function measure(
       await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe, "--critic"), flags);
     else await evaluatePlayer(runOrModel, agent, environment, flags, record);
   } finally {
-    await environment.close();
+    await closeEnvironment(environment);
     await learner?.dispose();
     await judge?.dispose();
   }

@@ -5,6 +5,7 @@
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import { counted } from "../base/counted.ts";
 import { isBudgetSpent, NlacError } from "../base/errors.ts";
+import { tasksOf } from "../contract/checks.ts";
 import type { Environment, Usage } from "../contract/environment.ts";
 import { formatFigure, TerminalProgress } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
@@ -130,7 +131,7 @@ export async function evaluatePlayer(
       stage = ", in the diagnosis";
       const { transitions, branches } = flags;
       diagnosis = await diagnose({
-        ...{ model: agent.learner!, environment, tasks: await environment.tasks(split), number: 0 },
+        ...{ model: agent.learner!, environment, tasks: await tasksOf(environment, split), number: 0 },
         trajectories: finished.sort((a, b) => a.id - b.id),
         playing: {
           concurrency,

@@ -1,6 +1,7 @@
 /** `nlac label`: Monte-Carlo values of the actions in a run's episodes, as JSON lines. */
 
 import type { Command } from "commander";
+import { closeEnvironment } from "../contract/checks.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { readEpisodes, trajectoriesPath } from "../episodes/records.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
@@ -70,6 +71,6 @@ async function label(run: string, flags: LabelFlags): Promise<void> {
       );
   } finally {
     await learner.dispose();
-    await environment.close();
+    await closeEnvironment(environment);
   }
 }

@@ -1,5 +1,6 @@
 /** Lets a person play an environment: shows what an agent would observe, and reads actions. */
 
+import { owning } from "../contract/checks.ts";
 import {
   type Action,
   type Environment,
@@ -12,6 +13,7 @@ import { withTimeout } from "../contract/timeout.ts";
 import { formatFigure } from "../display/progress.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { costOfLeaving } from "../playing/collect.ts";
+import { checkedStep } from "../playing/environment-answers.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
@@ -28,7 +30,10 @@ export async function playYourself(
   { seed, person }: { seed: number; person: Person },
 ): Promise<void> {
   const { signal } = person;
-  const episode = await withTimeout(() => environment.start(task, { seed, signal }), { signal });
+  const { name } = environment;
+  const start = () =>
+    owning(`${name}: an episode did not start`, () => environment.start(task, { seed, signal }));
+  const episode = await withTimeout(start, { signal });
   try {
     const { observation } = episode;
     for (const message of observation.messages) show(`${messageText(message)}\n`);
@@ -42,7 +47,8 @@ export async function playYourself(
         if (!signal.aborted) show(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
         return;
       }
-      const result = await withTimeout(() => episode.step(action), { signal });
+      const step = () => owning(`${name}: a step failed`, () => episode.step(action));
+      const result = checkedStep(await withTimeout(step, { signal }));
       reward += result.reward + (result.score ?? 0);
       for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = isOver(result) || turn === environment.maxTurns;

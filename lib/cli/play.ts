@@ -3,6 +3,7 @@
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { closeEnvironment, owning, tasksOf } from "../contract/checks.ts";
 import { type Environment, type Episode, isOver } from "../contract/environment.ts";
 import { formatFigure } from "../display/progress.ts";
 import {
@@ -12,7 +13,7 @@ import {
   openEnvironment,
 } from "../environments/registry.ts";
 import { costOfLeaving } from "../playing/collect.ts";
-import { checkedScore } from "../playing/environment-answers.ts";
+import { checkedScore, checkedStep } from "../playing/environment-answers.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import {
   actionSummary,
@@ -110,7 +111,7 @@ async function playAlone(name: string, flags: PlayFlags, command: Command): Prom
     if (!isInterruption(error, person)) throw error;
   } finally {
     person.close();
-    await environment.close();
+    await closeEnvironment(environment);
   }
   if (person.signal.aborted) sayStopped();
 }
@@ -138,7 +139,10 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
     environment = await openEnvironment(name, options);
     const task = await chooseTask(environment, flags);
-    episode = await environment.start(task, { seed: flags.seed });
+    const { name: environmentName } = environment;
+    episode = await owning(`${environmentName}: an episode did not start`, () =>
+      environment!.start(task, { seed: flags.seed }),
+    );
     const messages = policyMessages(episode.observation, environment.actionFormat);
     const conversation = policyConversation(learner, episode.observation, environment.actionFormat);
     for (const { role, content } of messages) console.log(fitted(`[${role}]\n${content}\n`));
@@ -188,7 +192,8 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));
         continue;
       }
-      const result = await episode.step(parsed.action);
+      const answered = await owning(`${environmentName}: a step failed`, () => episode!.step(parsed.action));
+      const result = checkedStep(answered);
       const answer = result.observation.map(({ content }) => content).join(" ");
       console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);
@@ -205,7 +210,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
   } finally {
     person?.close();
     await episode?.close();
-    await environment?.close();
+    if (environment !== undefined) await closeEnvironment(environment);
     await learner.dispose();
   }
   if (person?.signal.aborted) sayStopped();
@@ -213,14 +218,14 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
 
 async function chooseTask(environment: Environment, flags: PlayFlags): Promise<unknown> {
   if (flags.task === undefined) {
-    const tasks = await environment.tasks(flags.split);
+    const tasks = await tasksOf(environment, flags.split);
     if (tasks.length === 0)
       throw new NlacError("ERR_CONFIG", `${environment.name} has no ${flags.split} tasks.`);
     return tasks[Math.floor(uniform(flags.seed, streams.evaluation, 0) * tasks.length)];
   }
   const names: string[] = [];
   for (const split of ["train", "test"] as const) {
-    for (const task of await environment.tasks(split)) {
+    for (const task of await tasksOf(environment, split)) {
       const name = environment.taskId(task);
       if (name === flags.task) return task;
       names.push(name);

@@ -17,6 +17,8 @@ export interface Progress {
   hide?(name: string): void;
   /** Sets the number of the iteration, from 1, and how many there are if that is known. */
   iteration?(number: number, total?: number): void;
+  /** Prints a line beside the progress, such as a warning. */
+  note?(text: string): void;
   /** Sets the share of the whole training that is done, 0 to 1, for the remaining time. */
   overall(fraction: number): void;
 }

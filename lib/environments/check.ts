@@ -4,7 +4,8 @@
  */
 
 import { isDeepStrictEqual } from "node:util";
-import { NlacError } from "../base/errors.ts";
+import { messageOf, NlacError } from "../base/errors.ts";
+import { descriptionProblems, tasksOf } from "../contract/checks.ts";
 import {
   type Action,
   type Environment,
@@ -70,7 +71,10 @@ class Check<Task> {
   }
 
   async run(most: number): Promise<void> {
-    this.#description();
+    for (const problem of descriptionProblems(this.#environment)) this.#report(problem);
+    const { maxTurns } = this.#environment;
+    // An episode could be endless.
+    if (!Number.isInteger(maxTurns) || maxTurns < 1) return;
     const chosen: { split: "train" | "test"; label: string; task: Task }[] = [];
     const ids: Record<string, Set<string>> = {};
     for (const split of ["train", "test"] as const) {
@@ -112,26 +116,10 @@ class Check<Task> {
     await this.#trying("close, again", () => this.#environment.close());
   }
 
-  /** Checks the environment's static properties. */
-  #description(): void {
-    const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1] } = this.#environment;
-    if (name === "") this.#report("name is empty");
-    if (!Number.isInteger(maxTurns) || maxTurns < 1) this.#report(`maxTurns is ${maxTurns}`);
-    if (!["text", "tool", "call", "solution"].includes(actionFormat))
-      this.#report(`actionFormat is ${actionFormat}`);
-    if (actionFormat === "solution" && maxTurns !== 1)
-      this.#report("a solution environment must have a single turn");
-    if (singleStep === true && maxTurns !== 1)
-      this.#report("a single-step environment must have a single turn");
-    const [low, high] = rewardRange;
-    if (!(Number.isFinite(low) && Number.isFinite(high) && low < high))
-      this.#report(`rewardRange is [${low}, ${high}]`);
-  }
-
   async #tasks(split: "train" | "test"): Promise<Task[]> {
     const { taskId } = this.#environment;
-    const tasks = await this.#environment.tasks(split);
-    const again = await this.#environment.tasks(split);
+    const tasks = await tasksOf(this.#environment, split);
+    const again = await tasksOf(this.#environment, split);
     if (tasks.length === 0) this.#report(`${split}: no tasks`);
     const ids = tasks.map((task) => taskId(task));
     if (new Set(ids).size !== ids.length) this.#report(`${split}: two tasks have the same id`);
@@ -322,7 +310,7 @@ class Check<Task> {
       return await work();
     } catch (error) {
       const code = error instanceof NlacError ? `${error.code}: ` : "";
-      this.#report(`${label}: failed with ${code}${error instanceof Error ? error.message : String(error)}`);
+      this.#report(`${label}: failed with ${code}${messageOf(error)}`);
       return undefined;
     }
   }

@@ -2,7 +2,7 @@
 
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
-import { checkKeys } from "../base/validation.ts";
+import { checkKeys, isObject } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { type CheckArguments, compileArguments, place } from "./arguments.ts";
 
@@ -70,11 +70,18 @@ export function tool<Parameters extends z.ZodType | Record<string, unknown>, Sta
 ): Tool<State, Task> {
   checkKeys(definition, "A tool", ["name", "description", "parameters", "timeout", "handler"], "ERR_VALUE");
   const { name, description, parameters: given, timeout = 60_000, handler } = definition;
-  if (!/^[\w./-]{1,128}$/.test(name))
+  if (typeof name !== "string" || !/^[\w./-]{1,128}$/.test(name))
     throw new NlacError(
       "ERR_VALUE",
       `${JSON.stringify(name)} is not a usable tool name: use letters, digits and _ . / -`,
     );
+  const refuse = (what: string) => {
+    throw new NlacError("ERR_VALUE", `The tool ${JSON.stringify(name)} needs ${what}.`);
+  };
+  if (typeof description !== "string") refuse("a description, which the agent reads");
+  if (typeof handler !== "function") refuse("a handler, a function of the arguments");
+  if (!isObject(given)) refuse("parameters: a zod object, or a JSON Schema of an object");
+  if ("_def" in given && !isZod(given)) refuse("parameters of zod 4; these are of an older zod");
   if (!(timeout > 0))
     throw new NlacError(
       "ERR_VALUE",

@@ -5,10 +5,11 @@
  */
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
-import { checkKeys } from "../base/validation.ts";
+import { checkKeys, isObject, shown } from "../base/validation.ts";
+import { owning, requireDescription } from "../contract/checks.ts";
 import type { Demonstration, Environment, StartOptions } from "../contract/environment.ts";
 import type { EnvironmentDefinition } from "./definition.ts";
-import { offered, owning, ToolEpisode } from "./tool-episode.ts";
+import { offered, ToolEpisode } from "./tool-episode.ts";
 
 const definitionKeys = [
   "name",
@@ -30,6 +31,37 @@ const definitionKeys = [
   "demonstrate",
 ] as const satisfies readonly (keyof EnvironmentDefinition<unknown, unknown>)[];
 
+/** Parts that must be functions if they are given. */
+const functions = [
+  "start",
+  "prompt",
+  "respond",
+  "score",
+  "taskId",
+  "close",
+  "dispose",
+  "demonstrate",
+] as const;
+
+/** Throws ERR_CONFIG for parts of a wrong type, which TypeScript would have refused. */
+function checkParts<Task, State>(definition: EnvironmentDefinition<Task, State>): void {
+  const { name, tasks, tools, system } = definition;
+  const refuse = (part: string, expected: string, value: unknown) => {
+    throw new NlacError("ERR_CONFIG", `${name}: ${part} must be ${expected}; it is ${shown(value)}.`);
+  };
+  for (const part of functions)
+    if (definition[part] !== undefined && typeof definition[part] !== "function")
+      refuse(part, "a function", definition[part]);
+  if (system !== undefined && typeof system !== "string") refuse("system", "a text", system);
+  if (!isObject(tasks)) refuse("tasks", "{ train, test }, each a list or a function that returns one", tasks);
+  checkKeys(tasks, `${name}: tasks`, ["train", "test"], "ERR_CONFIG");
+  for (const split of ["train", "test"] as const)
+    if (!Array.isArray(tasks[split]) && typeof tasks[split] !== "function")
+      refuse(`tasks.${split}`, "a list, or a function that returns one", tasks[split]);
+  if (tools === undefined || typeof tools === "function") return;
+  if (!Array.isArray(tools)) refuse("tools", "a list, or a function that returns one", tools);
+}
+
 function ownName(task: unknown, name: string): string {
   const id = typeof task === "string" ? task : (task as { id?: unknown } | null)?.id;
   if (typeof id === "string") return id;
@@ -47,6 +79,8 @@ function ownName(task: unknown, name: string): string {
 export function defineEnvironment<Task, State>(
   definition: EnvironmentDefinition<Task, State>,
 ): Environment<Task> {
+  if (!isObject(definition))
+    throw new NlacError("ERR_CONFIG", `defineEnvironment takes a definition, not ${shown(definition)}.`);
   checkKeys(definition, "defineEnvironment", definitionKeys, "ERR_CONFIG");
   const { name, maxTurns = 30, actionFormat = "tool", turnLimitEnds = maxTurns === 1 } = definition;
   const answers = actionFormat === "text" ? "respond" : "tools";
@@ -55,6 +89,7 @@ export function defineEnvironment<Task, State>(
       throw new NlacError("ERR_CONFIG", `defineEnvironment: ${part} is missing.`);
   if (actionFormat === "text" && definition.tools !== undefined)
     throw new NlacError("ERR_CONFIG", `${name}: the action format "text" has no calls: leave out the tools.`);
+  checkParts(definition);
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
   if (definition.timeout !== undefined && !(definition.timeout > 0))
     throw new NlacError(
@@ -103,7 +138,7 @@ export function defineEnvironment<Task, State>(
     }
   }
 
-  return {
+  const environment: Environment<Task> = {
     name,
     actionFormat,
     maxTurns,
@@ -112,9 +147,11 @@ export function defineEnvironment<Task, State>(
       const given = definition.tasks[split];
       let list = lists.get(split);
       if (list === undefined) {
-        list = owning(`${name}: the ${split} tasks cannot be listed`, () =>
-          typeof given === "function" ? given() : given,
-        );
+        list = owning(`${name}: the ${split} tasks cannot be listed`, async () => {
+          const tasks = await (typeof given === "function" ? given() : given);
+          if (Array.isArray(tasks)) return tasks as readonly Task[];
+          throw new Error(`the function returned ${shown(tasks)} instead of a list`);
+        });
         lists.set(split, list);
         list.catch(() => lists.delete(split));
       }
@@ -126,4 +163,6 @@ export function defineEnvironment<Task, State>(
     ...(definition.idle && { idle: definition.idle }),
     ...(definition.demonstrate && { demonstrate }),
   };
+  requireDescription(environment, name);
+  return environment;
 }

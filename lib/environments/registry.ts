@@ -5,6 +5,7 @@ import { resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { meant } from "../base/meant.ts";
+import { requireDescription } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { environments } from "./index.ts";
 
@@ -90,6 +91,7 @@ async function importEnvironment(path: string, options: Record<string, unknown>)
       "ERR_CONFIG",
       `${path} exports an environment, which takes no options. Export a function of the options instead.`,
     );
+  requireDescription(made, path);
   return made;
 }
 

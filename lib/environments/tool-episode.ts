@@ -5,6 +5,7 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
+import { owning } from "../contract/checks.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
 import type { EnvironmentDefinition, MaybePromise } from "./definition.ts";
@@ -16,6 +17,8 @@ export function offered<Task, State>(
   tools: readonly Tool<State, Task>[],
 ): Map<string, Tool<State, Task>> {
   const { name, respond, timeout } = definition;
+  if (!Array.isArray(tools) || !tools.every((each) => typeof each?.call === "function"))
+    throw new NlacError("ERR_CONFIG", `${name}: tools must be a list of tools, each made by tool({ … }).`);
   const all =
     respond !== undefined && speaksByCall(definition) ? [...tools, respondTool(respond, timeout)] : tools;
   const byName = new Map(all.map((each) => [each.schema.name, each]));
@@ -25,8 +28,6 @@ export function offered<Task, State>(
 }
 
 const respondName = "respond";
-/** For messages. */
-const person = "the person who is spoken to";
 
 /** Whether the agent speaks by calling `respond`. */
 function speaksByCall({ respond, actionFormat }: { respond?: unknown; actionFormat?: string }): boolean {
@@ -130,7 +131,7 @@ export class ToolEpisode<Task, State> implements Episode {
   async #score(): Promise<number> {
     const { name, score } = this.#definition;
     const value = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
-    if (value >= 0 && value <= 1) return value;
+    if (typeof value === "number" && value >= 0 && value <= 1) return value;
     throw new NlacError(
       "ERR_ENVIRONMENT",
       `${name}: score(state, task) must return a number from 0 to 1; it returned ${value}.`,
@@ -182,7 +183,10 @@ export class ToolEpisode<Task, State> implements Episode {
     const content =
       respond === undefined
         ? `Nobody listens here. Use the tools: ${[...this.#tools.keys()].join(", ")}.`
-        : this.#shown(person, await this.#within(person, timeout, (context) => respond(text, context)));
+        : this.#shown(
+            respondName,
+            await this.#within(respondName, timeout, (context) => respond(text, context)),
+          );
     return { message: { role: "user", content } satisfies Message, info: {} };
   }
 
@@ -236,19 +240,5 @@ export class ToolEpisode<Task, State> implements Episode {
     if (text !== undefined) return text;
     const { name } = this.#definition;
     throw new NlacError("ERR_ENVIRONMENT", `${name}: the result of ${what} cannot be shown as JSON.`);
-  }
-}
-
-/**
- * Returns the result of `work`; an exception that is not an NlacError becomes a fault of the
- * environment.
- */
-export async function owning<T>(what: string, work: () => MaybePromise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof NlacError) throw error;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new NlacError("ERR_ENVIRONMENT", `${what}: ${reason}`, { cause: error });
   }
 }

@@ -4,7 +4,7 @@
  */
 
 import { setMaxListeners } from "node:events";
-import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
+import { isBudgetSpent, messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkInteger } from "../base/validation.ts";
 import {
@@ -23,13 +23,7 @@ import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
-import {
-  checkedObservation,
-  checkedScore,
-  checkedStep,
-  checkedTaskId,
-  messageOf,
-} from "./environment-answers.ts";
+import { checkedObservation, checkedScore, checkedStep, checkedTaskId } from "./environment-answers.ts";
 
 /**
  * Index of the task of an episode among `tasks`: every task once in random order, then all again in

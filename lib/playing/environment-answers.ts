@@ -4,7 +4,8 @@
  * checked but not copied, because episodes share them.
  */
 
-import { NlacError } from "../base/errors.ts";
+import { messageOf, NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
 import type { Environment, Episode, Message, Observation, StepResult } from "../contract/environment.ts";
 
 /** A copy of the start of an episode. Throws ERR_ENVIRONMENT. */
@@ -19,11 +20,16 @@ export function checkedObservation(observation: Observation): Observation {
 
 /** A copy of a step's result. Throws ERR_ENVIRONMENT. */
 export function checkedStep(result: StepResult): StepResult {
-  const { observation, reward, terminated, truncated, score, info } = result ?? {};
+  if (typeof result !== "object" || result === null)
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `A step must return { observation, reward, terminated, truncated, info }; it returned ${shown(result)}.`,
+    );
+  const { observation, reward, terminated, truncated, score, info } = result;
   if (!Number.isFinite(reward))
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      "A step must have a finite reward and a list of messages as its observation.",
+      `The reward of a step must be a finite number; it is ${shown(reward)}.`,
     );
   if (typeof terminated !== "boolean" || typeof truncated !== "boolean")
     throw new NlacError(
@@ -52,15 +58,6 @@ export function checkedTaskId<Task>(environment: Pick<Environment<Task>, "taskId
   const id: unknown = environment.taskId(task);
   if (typeof id === "string") return id;
   throw new NlacError("ERR_ENVIRONMENT", `taskId must return a string, not ${typeof id}.`);
-}
-
-/** The message of anything that user code may throw. */
-export function messageOf(error: unknown): string {
-  try {
-    return String(error instanceof Error ? error.message : error);
-  } catch {
-    return "an error without a readable message";
-  }
 }
 
 const roles: readonly unknown[] = ["system", "user", "assistant", "tool"] satisfies Message["role"][];

@@ -17,6 +17,7 @@ import { trainSac } from "../algorithms/sac.ts";
 import { requireData, trainSft } from "../algorithms/sft.ts";
 import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
+import { closeEnvironment } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
@@ -233,7 +234,7 @@ async function run(
     return { run: path, ...(await trainIn(environment, recipe, path, lock, { ...options, signal })) };
   } finally {
     stop?.close();
-    await environment.close();
+    await closeEnvironment(environment, options.log);
   }
 }
 

@@ -10,6 +10,7 @@ import type { LanguageModel } from "../model/language-model.ts";
 import { taskIndex } from "../playing/collect.ts";
 import { evaluate } from "../playing/evaluate.ts";
 import { endless, isOver, type TrainingRun } from "../run/training-run.ts";
+import { noteFaults } from "./note-faults.ts";
 import { requireTasks } from "./requirements.ts";
 
 export const evaluationConfig = z.strictObject({
@@ -81,7 +82,7 @@ export async function evaluatePeriodically<Task>(
   // Independent of training's seeds, and the same each time.
   const seed = derivedSeed(config.seed, streams.evaluation, 0);
   run.progress.phase("evaluate", episodes);
-  const { success, reward, turns } = await evaluate({
+  const { success, reward, turns, trajectories } = await evaluate({
     model,
     environment,
     tasks: Array.from({ length: episodes }, (_, i) => all[taskIndex(i, all.length, seed)]!),
@@ -95,6 +96,7 @@ export async function evaluatePeriodically<Task>(
     onProgress: (finished) => run.progress.advance(finished),
   });
   await model.dropCaches(); // without this, later generations would depend on whether there was an evaluation
+  noteFaults(run.progress, trajectories, "evaluate");
   state.evaluated = state.iteration;
   run.progress.show({ [`${split} success`]: success.estimate });
   run.metrics(state.updates, {

@@ -4,16 +4,20 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { tasksOf } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 
-/** The tasks of a split. Throws ERR_CONFIG if there are none. */
+/** The tasks of a split. Throws ERR_CONFIG if there are none, ERR_ENVIRONMENT. */
 export async function requireTasks<Task>(
   environment: Pick<Environment<Task>, "name" | "tasks">,
   split: "train" | "test",
 ): Promise<Task[]> {
-  const tasks = await environment.tasks(split);
+  const tasks = await tasksOf(environment, split);
   if (tasks.length > 0) return tasks;
-  throw new NlacError("ERR_CONFIG", `${environment.name} has no tasks to ${split} on.`);
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${environment.name} has no tasks to ${split} on. Its tasks("${split}") is empty.`,
+  );
 }
 
 /** @throws NlacError ERR_CONFIG if actions are to be constrained and their format cannot be */
@@ -37,7 +41,11 @@ export function requireDemonstrations<Task>({
   demonstrate,
 }: Pick<Environment<Task>, "name" | "demonstrate">): void {
   if (demonstrate !== undefined) return;
-  throw new NlacError("ERR_CONFIG", `${name} has no scripted episodes to learn from.`);
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${name} has no scripted episodes to learn from, which warm-up, rehearsal and demonstrations need. Add ` +
+      '"demonstrate" to the environment, or leave out warmup, config.rehearsal and config.demonstrationsPerTask.',
+  );
 }
 
 /**

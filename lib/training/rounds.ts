@@ -10,6 +10,7 @@ import type { LanguageModel } from "../model/language-model.ts";
 import { collectTrajectories, taskIndex } from "../playing/collect.ts";
 import { type Counters, newCounters, parseState, type TrainingRun } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
+import { noteFaults } from "./note-faults.ts";
 
 /** Configuration of rollouts; the methods' configurations explain each field. */
 export interface PlayConfig {
@@ -73,6 +74,8 @@ export async function playEpisodes<Task>(
   await model.dropCaches(); // a resumed run starts with empty caches too
   const faults = trajectories.filter(isFaulty).length;
   if (faults > 0) run.progress.show({ faults });
+  else run.progress.hide?.("faults");
+  noteFaults(run.progress, trajectories, "play");
   return trajectories;
 }
 

@@ -156,6 +156,20 @@ describe("an episode", () => {
     expect([failure, left.closed()]).toEqual([undefined, 1]);
   });
 
+  test("names what is wrong with the environment", async () => {
+    const { environment } = scripted("text", { reward: Number.NaN });
+    expect((await sit(environment, ["a"])).failure).toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: "The reward of a step must be a finite number; it is NaN.",
+    });
+    const broken = scripted("text", {});
+    const failing = { ...broken.environment, start: () => Promise.reject(new TypeError("no database")) };
+    expect((await sit(failing, ["a"])).failure).toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: "scripted: an episode did not start: no database",
+    });
+  });
+
   test("ends with Ctrl-C, also while the environment is silent", async () => {
     const { environment, closed } = scripted("text", new Promise<never>(() => {}));
     const { failure } = await sit(environment, ["a"], "ctrl-c");

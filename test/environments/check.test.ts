@@ -131,6 +131,13 @@ function withTool(fault?: string): Environment<string> {
   };
 }
 
+it("ends if the turns of an environment are not limited", async () => {
+  const endless = { ...sample("never ends"), maxTurns: undefined as never };
+  expect(await checkEnvironment(endless, () => ({ text: "go" }))).toEqual([
+    "maxTurns must be an integer of at least 1; it is undefined",
+  ]);
+});
+
 describe("checkEnvironment without a policy", () => {
   it("requests the demonstrations that a warm-up would", async () => {
     const broken = { ...sample(), demonstrate: () => Promise.reject(new Error("no such room")) };

@@ -175,6 +175,49 @@ describe("contradictory definitions are rejected", () => {
       () => tool({ ...definition, name: "find it" }),
       /"find it" is not a usable tool name/,
     ],
+    ["a tool without a name", () => tool({ ...definition, name: undefined as never }), /usable tool name/],
+    [
+      "a tool without a description",
+      () => tool({ ...definition, description: undefined as never }),
+      /The tool "a" needs a description/,
+    ],
+    [
+      "a tool without parameters",
+      () => tool({ ...definition, parameters: undefined as never }),
+      /The tool "a" needs parameters: a zod object/,
+    ],
+    [
+      "parameters of zod 3",
+      () => tool({ ...definition, parameters: { _def: { typeName: "ZodObject" } } }),
+      /The tool "a" needs parameters of zod 4/,
+    ],
+    [
+      "a tool without a handler",
+      () => tool({ ...definition, handler: undefined as never }),
+      /The tool "a" needs a handler/,
+    ],
+    [
+      "a tool that tool() did not make",
+      () => desk({ tools: [definition as never] }),
+      /tools must be a list of tools, each made by tool/,
+    ],
+    ["tools by name", () => desk({ tools: { find } as never }), /tools must be a list/],
+    ["one list of tasks", () => desk({ tasks: ["a"] as never }), /tasks must be \{ train, test \}/],
+    [
+      "tasks without a split",
+      () => desk({ tasks: { train: [] } as never }),
+      /tasks.test must be a list, or a function that returns one; it is undefined/,
+    ],
+    ["a misspelt split", () => desk({ tasks: { train: [], tests: [] } as never }), /tasks has no "tests"/],
+    ["a prompt that is a text", () => desk({ prompt: "Go." as never }), /prompt must be a function/],
+    ["a system that is a function", () => desk({ system: (() => "") as never }), /system must be a text/],
+    ["a turn limit that is a text", () => desk({ maxTurns: "3" as never }), /maxTurns must be an integer/],
+    [
+      "an unknown action format",
+      () => desk({ actionFormat: "tools" as never }),
+      /actionFormat must be one of/,
+    ],
+    ["no definition", () => defineEnvironment(undefined as never), /takes a definition, not undefined/],
     ["parameters that are no object", () => tool({ ...definition, parameters: z.string() }), /"object"/],
     [
       "parameters without JSON Schema",
@@ -204,6 +247,18 @@ describe("a definition", () => {
     expect((await named.tasks("train")).map((task) => named.taskId(task))).toEqual(["a"]);
     const numbers = defineEnvironment({ ...least, tasks: { train: [1], test: [2] } });
     expect(() => numbers.taskId(1)).toThrow(/Name it with taskId/);
+  });
+
+  it("is named if a function of tasks or the score returns something else", async () => {
+    const tasks = { train: (() => undefined) as never, test: ["b"] };
+    await expect(defineEnvironment({ ...least, tasks }).tasks("train")).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: "least: the train tasks cannot be listed: the function returned undefined instead of a list",
+    });
+    const scored = desk({ maxTurns: 1, score: () => true as never });
+    await expect(play(scored, call("find", { item: "pen" }))).rejects.toThrow(
+      /must return a number from 0 to 1; it returned true/,
+    );
   });
 
   it("is named if its demonstration fails or has another shape", async () => {

@@ -148,6 +148,22 @@ test("the same recipe continues a run also if it has an API key, which the run d
   });
 });
 
+test("a training whose environment cannot be closed keeps its result", async () => {
+  const directory = join(root, "not-closed");
+  const file = join(root, "not-closed.js");
+  const errands = JSON.stringify(resolve("lib/environments/errands/index.ts"));
+  writeFileSync(
+    file,
+    `import { errands } from ${errands};
+     export default { ...errands(), close: async () => { throw new Error("the socket is closed"); } };`,
+  );
+  const recipe = { ...(await loadRecipe("errands-base", changes)), environment: { name: file } };
+  const lines: string[] = [];
+  const result = await trainRecipe(recipe, { directory, log: (line) => lines.push(line) });
+  expect(result).toMatchObject({ run: directory, stopped: false });
+  expect(lines.at(-1)).toBe("errands: closing failed: the socket is closed");
+});
+
 test("a run that is continued has the API key of its proposer again", async () => {
   const directory = join(root, "proposer-key");
   const proposer = { model: "m", baseURL: "http://localhost:1", apiKey: "secret" };

@@ -1,0 +1,79 @@
+/** Checks of what an environment says of itself and of its tasks, and of its errors: it may be user code. */
+
+import { messageOf, NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
+import type { Environment } from "./environment.ts";
+
+const formats = ["text", "tool", "call", "solution"] satisfies Environment["actionFormat"][];
+
+type Description = Pick<
+  Environment,
+  "name" | "actionFormat" | "maxTurns" | "singleStep" | "rewardRange" | "idle"
+>;
+
+/** What is wrong with an environment's fixed properties, one line each. */
+export function descriptionProblems(environment: Description): string[] {
+  const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1], idle } = environment;
+  const problems: string[] = [];
+  if (typeof name !== "string") problems.push(`name must be a string; it is ${shown(name)}`);
+  else if (name === "") problems.push("name is empty");
+  if (!Number.isInteger(maxTurns) || maxTurns < 1)
+    problems.push(`maxTurns must be an integer of at least 1; it is ${shown(maxTurns)}`);
+  if (!formats.includes(actionFormat))
+    problems.push(`actionFormat must be one of ${formats.join(", ")}; it is ${shown(actionFormat)}`);
+  if (actionFormat === "solution" && maxTurns !== 1)
+    problems.push("a solution environment must have a single turn");
+  if (singleStep === true && maxTurns !== 1)
+    problems.push("a single-step environment must have a single turn");
+  const [low, high] = rewardRange;
+  if (!(Number.isFinite(low) && Number.isFinite(high) && low < high))
+    problems.push(`rewardRange is [${low}, ${high}]`);
+  if (idle !== undefined && typeof idle?.text !== "string")
+    problems.push('idle must be an action, such as { text: "wait" }, or a call made by callAction');
+  return problems;
+}
+
+/** Throws ERR_CONFIG that names the first problem of the description. */
+export function requireDescription(environment: Description, where: string): void {
+  const [problem] = descriptionProblems(environment);
+  if (problem !== undefined) throw new NlacError("ERR_CONFIG", `${where}: ${problem}.`);
+}
+
+/** The tasks of a split. Throws ERR_ENVIRONMENT if `tasks` fails or returns no list. */
+export async function tasksOf<Task>(
+  environment: Pick<Environment<Task>, "name" | "tasks">,
+  split: "train" | "test",
+): Promise<Task[]> {
+  const { name } = environment;
+  const tasks = await owning(`${name}: the ${split} tasks cannot be listed`, () => environment.tasks(split));
+  if (Array.isArray(tasks)) return tasks;
+  throw new NlacError(
+    "ERR_ENVIRONMENT",
+    `${name}: the ${split} tasks must be a list of tasks; they are ${shown(tasks)}.`,
+  );
+}
+
+/** Closes an environment. A failure is only a warning: what was played before is not lost. */
+export async function closeEnvironment(
+  environment: Pick<Environment, "name" | "close">,
+  warn: (line: string) => void = (line) => process.emitWarning(line),
+): Promise<void> {
+  try {
+    await owning(`${environment.name}: closing failed`, () => environment.close());
+  } catch (error) {
+    warn(messageOf(error));
+  }
+}
+
+/**
+ * Returns the result of `work`; an exception that is not an NlacError becomes a fault of the
+ * environment.
+ */
+export async function owning<T>(what: string, work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof NlacError) throw error;
+    throw new NlacError("ERR_ENVIRONMENT", `${what}: ${messageOf(error)}`, { cause: error });
+  }
+}

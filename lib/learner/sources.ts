@@ -64,6 +64,14 @@ export async function fromModel(model: string, options: LearnerOptions): Promise
   const settings = checkOptions(options);
   const addon = openAddon(settings);
   const path = await resolveModel(model);
+  if (
+    !path.endsWith(".gguf") &&
+    !["config.json", "learner.json"].some((file) => existsSync(join(path, file)))
+  )
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `${path} is not the directory of a model: it has no config.json.`,
+    );
   // A run deletes its older checkpoints; for an adapter on one of them the core saves the base too.
   const lasting = !existsSync(join(path, "learner.json"));
   if (!lasting) await requireChecksums(path, "ERR_CHECKPOINT");

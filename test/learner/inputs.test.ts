@@ -164,6 +164,10 @@ describe("bad arguments", () => {
     await inDirectory(async (directory) => {
       writeFileSync(join(directory, "model.gguf"), "GGUF, or is it?");
       expect(await codeOf(Learner.load(join(directory, "model.gguf")))).toBe("ERR_MODEL_FORMAT");
+      await expect(Learner.load(directory)).rejects.toMatchObject({
+        code: "ERR_MODEL_FORMAT",
+        message: `${directory} is not the directory of a model: it has no config.json.`,
+      });
       writeFileSync(join(directory, "config.json"), JSON.stringify(tinyConfig));
       expect(["ERR_MODEL_FORMAT", "ERR_IO"]).toContain(await codeOf(Learner.load(directory)));
     });

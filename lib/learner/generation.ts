@@ -6,7 +6,14 @@
 import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import { slices } from "../base/slices.ts";
-import { checkBoolean, checkChoice, checkInteger, checkNumber, checkSeed } from "../base/validation.ts";
+import {
+  checkBoolean,
+  checkChoice,
+  checkInteger,
+  checkKeys,
+  checkNumber,
+  checkSeed,
+} from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type Grammar, grammarText } from "../model/grammar.ts";
 import type { GenerateOptions, GenerateRequest, Generation } from "../model/language-model.ts";
@@ -18,6 +25,12 @@ import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { checkArray, checkIdList, checkIds, checkObject, type Limits } from "./inputs.ts";
 
 export const weightSets = ["online", "target"] as const;
+
+const requestKeys = [
+  ...["tokens", "messages", "tools", "maxNewTokens", "temperature", "topP", "topK", "minP"],
+  ...["repetitionPenalty", "forbidden", "grammar", "forced", "stop", "stopTokenIds", "seed", "weights"],
+  ...["keepHidden", "topLogProbs"],
+] as const satisfies readonly (keyof GenerateRequest)[];
 
 /** What generation needs of the learner. */
 interface Owner {
@@ -149,7 +162,10 @@ export class Generator {
   /** Checks all requests before it assigns seeds, so that a refused call changes nothing. */
   #prepare(requests: readonly GenerateRequest[]) {
     checkArray(requests, "requests");
-    for (const [i, request] of requests.entries()) checkObject(request, `requests[${i}]`);
+    for (const [i, request] of requests.entries()) {
+      checkObject(request, `requests[${i}]`);
+      checkKeys(request, `requests[${i}]`, requestKeys, "ERR_VALUE");
+    }
     const shared: SharedParts = { ids: new Map(), grammars: new Map() };
     const prepared = requests.map((request, index) => ({
       index,

@@ -21,6 +21,11 @@ describe("bad arguments", () => {
   const long = new Array(257).fill(1);
   const cases: [name: string, call: (model: Learner) => Promise<unknown>, message: RegExp][] = [
     ["neither tokens nor messages", (m) => m.generate([{}]), /requests\[0\] needs either/],
+    [
+      "a misspelt field",
+      (m) => m.generate([{ tokens: [1], temprature: 0 } as never]),
+      /requests\[0\] has no "temprature"; it takes .*temperature/,
+    ],
     ["both", (m) => m.generate([{ tokens: [1], messages: [{ role: "user", content: "a" }] }]), /either/],
     [
       "an empty prompt",

@@ -287,6 +287,7 @@ async function start(options: StartOptions): Promise<TrainingServer> {
     advance: (...given) => shown.advance(...given),
     show: (figures) => shown.show(figures),
     hide: (name) => shown.hide?.(name),
+    note: (text) => shown.note?.(text),
     overall: (fraction) => shown.overall(fraction),
   };
   try {

@@ -88,6 +88,10 @@ export class StatusWriter implements Progress {
     this.#shown.hide?.(name);
   }
 
+  note(text: string): void {
+    this.#shown.note?.(text);
+  }
+
   iteration(number: number, total?: number): void {
     this.#remaining.iterations = total;
     this.#shown.iteration?.(number, total);

@@ -76,11 +76,13 @@ test("every call is passed on to the display", () => {
       calls.push([name, ...args]);
   const shown: Required<Progress> = {
     ...{ phase: record("phase"), advance: record("advance"), show: record("show"), hide: record("hide") },
+    note: record("note"),
     ...{ iteration: record("iteration"), overall: record("overall") },
   };
   const status: Required<Progress> = new StatusWriter(path, shown);
   const made: { [Name in keyof Progress]-?: Parameters<Required<Progress>[Name]> } = {
     ...{ phase: ["update", 8], advance: [3, 40], show: [{ loss: 0.5 }], hide: ["loss"] },
+    note: ["an episode failed"],
     ...{ iteration: [2, 4], overall: [0.5] },
   };
   for (const [name, args] of Object.entries(made))

@@ -1,12 +1,8 @@
 import { expect, test } from "vitest";
+import { messageOf } from "../../lib/base/errors.ts";
 import type { Environment, Observation, StepResult } from "../../lib/contract/environment.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
-import {
-  checkedObservation,
-  checkedStep,
-  checkedTaskId,
-  messageOf,
-} from "../../lib/playing/environment-answers.ts";
+import { checkedObservation, checkedStep, checkedTaskId } from "../../lib/playing/environment-answers.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
 import { openService } from "../../lib/services/open-service.ts";
 import { errandEnvironment } from "../support/errand.ts";

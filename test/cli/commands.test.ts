@@ -237,17 +237,16 @@ describe("commands on a trained run", () => {
   });
 
   test("play prints the total reward, including the cost of an unfinished episode", async () => {
-    const file = join(root, "rewarding.mjs");
-    for (const [reward, turns, shown] of [
-      [0.25, 3, "0.75"],
-      [-1, 9, "-7"],
+    for (const [reward, terminated, shown] of [
+      [0.75, true, "0.75"],
+      [-1, false, "-7"],
     ] as const) {
+      const file = join(root, `rewarding${shown}.mjs`);
       writeFileSync(
         file,
-        `let turn = 0;
-        const step = async () => ({ observation: [], reward: ${reward}, terminated: ++turn === ${turns}, truncated: false, info: {} });
+        `const step = async () => ({ observation: [], reward: ${reward}, terminated: ${terminated}, truncated: false, info: {} });
         const start = async () => ({ observation: { messages: [{ role: "user", content: "?" }] }, step, close: async () => {} });
-        export default { name: "rewarding", actionFormat: "solution", maxTurns: 3, rewardRange: [-7, 1], tasks: async () => [1],
+        export default { name: "rewarding", actionFormat: "solution", maxTurns: 1, rewardRange: [-7, 1], tasks: async () => [1],
           taskId: String, start, close: async () => {} };`,
       );
       const { output } = await nlac("play", run, "--environment", file, "--max-action-tokens", "5");

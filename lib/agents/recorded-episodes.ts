@@ -21,16 +21,16 @@ const chunkBytes = 2 ** 16;
 export class RecordedEpisodes {
   readonly #path: string;
   readonly #model: LanguageModel;
-  readonly #recording: { readonly rewrites: number };
+  readonly #recording: { readonly replacements: number };
   /** Where the latest episode of each name begins in the file, up to `#end`: about 0.1 KB each. */
   readonly #places = new Map<string, number>();
   #end = 0;
-  /** The `rewrites` of the recording for which these hold. */
-  #rewrites = 0;
+  /** The `replacements` of the recording for which these hold. */
+  #replacements = 0;
   #searching: Promise<unknown> = Promise.resolve();
 
   /** @param recording says how often the file was replaced */
-  constructor(path: string, model: LanguageModel, recording: { readonly rewrites: number }) {
+  constructor(path: string, model: LanguageModel, recording: { readonly replacements: number }) {
     this.#path = path;
     this.#model = model;
     this.#recording = recording;
@@ -62,7 +62,7 @@ export class RecordedEpisodes {
 
   async #find(episode: string): Promise<EpisodeRecord | undefined> {
     do await this.#readOn();
-    while (this.#rewrites !== this.#recording.rewrites); // it was replaced meanwhile
+    while (this.#replacements !== this.#recording.replacements); // it was replaced meanwhile
     const place = this.#places.get(episode);
     if (place === undefined) return undefined;
     for (const { record } of readEpisodeRecordsFrom(this.#path, place, chunkBytes)) return record;
@@ -71,10 +71,10 @@ export class RecordedEpisodes {
 
   /** Notes the places of the episodes after `#end`. */
   async #readOn(): Promise<void> {
-    if (this.#rewrites !== this.#recording.rewrites) {
+    if (this.#replacements !== this.#recording.replacements) {
       this.#places.clear();
       this.#end = 0;
-      this.#rewrites = this.#recording.rewrites;
+      this.#replacements = this.#recording.replacements;
     }
     for await (const { record, start, end } of inSlices(readEpisodeRecordsFrom(this.#path, this.#end))) {
       this.#places.set(record.task, start);

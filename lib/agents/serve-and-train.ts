@@ -13,7 +13,7 @@ import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
 import { isAborted, NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
-import { closeEnvironment } from "../contract/checks.ts";
+import { closeEnvironment, tasksOf } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
@@ -239,8 +239,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     closers.push(() => corrections.close());
     createRecording(file);
     const queue = new EpisodeQueue(file, model, groupSize);
-    const tasks = new Tasks(options.tasks ?? (await tasksOf(environment, "train")), leases);
-    const testTasks = new Tasks(options.testTasks ?? (await tasksOf(environment, "test")), {
+    const tasks = new Tasks(options.tasks ?? (await ownTasks(environment, "train")), leases);
+    const testTasks = new Tasks(options.testTasks ?? (await ownTasks(environment, "test")), {
       ...leases,
       order: "even",
       groupSize: 1,
@@ -477,8 +477,8 @@ async function openServedEnvironment({ environment: { name, options } }: Recipe)
   return { ...environment, tasks: async (split) => (split === "train" ? [undefined] : []) };
 }
 
-async function tasksOf(environment: Environment, split: "train" | "test"): Promise<readonly unknown[]> {
-  return environment.name === "recorded" ? [] : environment.tasks(split);
+async function ownTasks(environment: Environment, split: "train" | "test"): Promise<readonly unknown[]> {
+  return environment.name === "recorded" ? [] : tasksOf(environment, split);
 }
 
 function nameOf({ name, model }: Recipe): string {

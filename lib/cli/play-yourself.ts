@@ -1,6 +1,6 @@
 /** Lets a person play an environment: shows what an agent would observe, and reads actions. */
 
-import { owning } from "../contract/checks.ts";
+import { startEpisode, takeStep } from "../contract/checks.ts";
 import {
   type Action,
   type Environment,
@@ -30,10 +30,7 @@ export async function playYourself(
   { seed, person }: { seed: number; person: Person },
 ): Promise<void> {
   const { signal } = person;
-  const { name } = environment;
-  const start = () =>
-    owning(`${name}: an episode did not start`, () => environment.start(task, { seed, signal }));
-  const episode = await withTimeout(start, { signal });
+  const episode = await withTimeout(() => startEpisode(environment, task, { seed, signal }), { signal });
   try {
     const { observation } = episode;
     for (const message of observation.messages) show(`${messageText(message)}\n`);
@@ -47,8 +44,7 @@ export async function playYourself(
         if (!signal.aborted) show(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
         return;
       }
-      const step = () => owning(`${name}: a step failed`, () => episode.step(action));
-      const result = checkedStep(await withTimeout(step, { signal }));
+      const result = checkedStep(await withTimeout(() => takeStep(environment, episode, action), { signal }));
       reward += result.reward + (result.score ?? 0);
       for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = isOver(result) || turn === environment.maxTurns;

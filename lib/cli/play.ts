@@ -3,7 +3,7 @@
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
-import { closeEnvironment, owning, tasksOf } from "../contract/checks.ts";
+import { closeEnvironment, startEpisode, takeStep, tasksOf } from "../contract/checks.ts";
 import { type Environment, type Episode, isOver } from "../contract/environment.ts";
 import { formatFigure } from "../display/progress.ts";
 import {
@@ -139,10 +139,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
     environment = await openEnvironment(name, options);
     const task = await chooseTask(environment, flags);
-    const { name: environmentName } = environment;
-    episode = await owning(`${environmentName}: an episode did not start`, () =>
-      environment!.start(task, { seed: flags.seed }),
-    );
+    episode = await startEpisode(environment, task, { seed: flags.seed });
     const messages = policyMessages(episode.observation, environment.actionFormat);
     const conversation = policyConversation(learner, episode.observation, environment.actionFormat);
     for (const { role, content } of messages) console.log(fitted(`[${role}]\n${content}\n`));
@@ -192,8 +189,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));
         continue;
       }
-      const answered = await owning(`${environmentName}: a step failed`, () => episode!.step(parsed.action));
-      const result = checkedStep(answered);
+      const result = checkedStep(await takeStep(environment, episode, parsed.action));
       const answer = result.observation.map(({ content }) => content).join(" ");
       console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);

@@ -2,7 +2,7 @@
 
 import { messageOf, NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
-import type { Environment } from "./environment.ts";
+import type { Action, Environment, Episode, StartOptions, StepResult } from "./environment.ts";
 
 const formats = ["text", "tool", "call", "solution"] satisfies Environment["actionFormat"][];
 
@@ -51,6 +51,24 @@ export async function tasksOf<Task>(
     "ERR_ENVIRONMENT",
     `${name}: the ${split} tasks must be a list of tasks; they are ${shown(tasks)}.`,
   );
+}
+
+/** Starts an episode. Throws ERR_ENVIRONMENT if the environment fails. */
+export function startEpisode<Task>(
+  environment: Pick<Environment<Task>, "name" | "start">,
+  task: Task,
+  options: StartOptions,
+): Promise<Episode> {
+  return owning(`${environment.name}: an episode did not start`, () => environment.start(task, options));
+}
+
+/** Takes a step. Throws ERR_ENVIRONMENT if the environment fails. */
+export function takeStep(
+  { name }: Pick<Environment, "name">,
+  episode: Pick<Episode, "step">,
+  action: Action,
+): Promise<StepResult> {
+  return owning(`${name}: a step failed`, () => episode.step(action));
 }
 
 /** Closes an environment. A failure is only a warning: what was played before is not lost. */

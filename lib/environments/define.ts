@@ -45,7 +45,7 @@ const functions = [
 
 /** Throws ERR_CONFIG for parts of a wrong type, which TypeScript would have refused. */
 function checkParts<Task, State>(definition: EnvironmentDefinition<Task, State>): void {
-  const { name, tasks, tools, system } = definition;
+  const { name, tasks, system } = definition;
   const refuse = (part: string, expected: string, value: unknown) => {
     throw new NlacError("ERR_CONFIG", `${name}: ${part} must be ${expected}; it is ${shown(value)}.`);
   };
@@ -58,8 +58,6 @@ function checkParts<Task, State>(definition: EnvironmentDefinition<Task, State>)
   for (const split of ["train", "test"] as const)
     if (!Array.isArray(tasks[split]) && typeof tasks[split] !== "function")
       refuse(`tasks.${split}`, "a list, or a function that returns one", tasks[split]);
-  if (tools === undefined || typeof tools === "function") return;
-  if (!Array.isArray(tools)) refuse("tools", "a list, or a function that returns one", tools);
 }
 
 function ownName(task: unknown, name: string): string {
@@ -90,7 +88,8 @@ export function defineEnvironment<Task, State>(
   if (actionFormat === "text" && definition.tools !== undefined)
     throw new NlacError("ERR_CONFIG", `${name}: the action format "text" has no calls: leave out the tools.`);
   checkParts(definition);
-  if (Array.isArray(definition.tools)) offered(definition, definition.tools);
+  if (definition.tools !== undefined && typeof definition.tools !== "function")
+    offered(definition, definition.tools);
   if (definition.timeout !== undefined && !(definition.timeout > 0))
     throw new NlacError(
       "ERR_CONFIG",

@@ -4,7 +4,7 @@
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
 import { PrefixPlaces } from "../ranks/shares.ts";
 import type { ActionRequest, Answer, Engine, Server, Weights } from "./engine.ts";
 import { HttpFault } from "./http.ts";
@@ -277,8 +277,4 @@ export class Servers {
 function coded(error: unknown): NlacError {
   if (error instanceof NlacError) return error;
   return new NlacError("ERR_ROLLOUTS", messageOf(error), { cause: error });
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -294,7 +294,7 @@ export class Episodes {
         await nextIteration();
       }
     } finally {
-      // Those that could not be recorded stay, with their sub-episodes.
+      // Episodes that could not be recorded are kept, and so are their sub-episodes.
       const idle = idleEpisodes(this.#open, ms);
       const workers = workersOf(this.#open);
       const kept = new Set<string>();
@@ -341,7 +341,7 @@ export class Episodes {
   }
 
   /** How often the file was replaced, because episodes were deleted. */
-  get rewrites(): number {
+  get replacements(): number {
     return this.#writer.replacements;
   }
 

@@ -114,7 +114,7 @@ export class AddedTokenMatcher {
       const stop = token.rstrip === true ? spacesEnd : match.end;
       push(end, start);
       if (run.length > 0) parts.push(run);
-      // A token of spaces is not found again in those that belong to the one before.
+      // Spaces that the token before took with it are not a token of spaces.
       if (stop > start) parts.push(token.id);
       run = [];
       end = stop;

@@ -100,9 +100,9 @@ function compileReplace(pattern: unknown, content: string): Normalizer {
   if (typeof from === "string" && from !== "") return (text) => text.replaceAll(from, () => content);
   const compiled = compilePattern(pattern);
   return (text) => {
+    if (text === "") return "";
     let replaced = "";
     let end = 0;
-    if (text === "") return "";
     for (const match of matchesOf(text, compiled)) {
       replaced += text.slice(end, match.start) + content;
       end = match.end;

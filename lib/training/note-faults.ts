@@ -1,4 +1,4 @@
-/** Shows why episodes failed: a training goes on without them. */
+/** Shows why episodes failed. Training continues with the others. */
 
 import type { Progress } from "../display/progress.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";

@@ -40,13 +40,8 @@ const withRecording = (
   inDirectory(async (directory) => {
     const path = join(directory, "episodes.jsonl");
     const writer = RecordWriter.resume(path);
-    const recording = {
-      get rewrites() {
-        return writer.replacements;
-      },
-    };
     try {
-      await body(new RecordedEpisodes(path, model, recording), writer, path);
+      await body(new RecordedEpisodes(path, model, writer), writer, path);
     } finally {
       writer.close();
     }

@@ -4,7 +4,7 @@
 
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import { counted } from "../base/counted.ts";
-import { isBudgetSpent, NlacError } from "../base/errors.ts";
+import { isAborted, isBudgetSpent, type NlacError } from "../base/errors.ts";
 import { tasksOf } from "../contract/checks.ts";
 import type { Environment, Usage } from "../contract/environment.ts";
 import { formatFigure, TerminalProgress } from "../display/progress.ts";
@@ -25,7 +25,7 @@ import { diagnose } from "../training/diagnose.ts";
 import { criticConfig } from "./evaluate-critic.ts";
 import type { ModelFlags } from "./model.ts";
 import { sayReport } from "./options.ts";
-import { stoppable } from "./stop.ts";
+import { stoppable, UncaughtError } from "./stop.ts";
 
 /** The options of `nlac eval`. */
 export interface EvalFlags extends ModelFlags {
@@ -70,8 +70,8 @@ export interface Agent {
 export const doNothing = "do-nothing";
 
 /**
- * Evaluates `agent` by playing. A spent budget or a stop ends it with the finished episodes; other
- * errors are thrown.
+ * Evaluates `agent` by playing. A stop, a spent budget or an uncaught error ends it with the finished
+ * episodes; other errors are thrown.
  */
 export async function evaluatePlayer(
   player: string,
@@ -96,7 +96,7 @@ export async function evaluatePlayer(
   const finished: Trajectory[] = [];
   let stopped = true;
   let stage = "";
-  let spent: string | undefined;
+  let failure: string | undefined;
   let people: Usage | undefined;
   let floor: Interval | undefined;
   let diagnosis: Record<string, number> | undefined;
@@ -150,9 +150,10 @@ export async function evaluatePlayer(
     stopped = false;
   })
     .catch((error: unknown) => {
-      if (!(error instanceof NlacError && (error.code === "ERR_ABORTED" || isBudgetSpent(error))))
-        throw error;
-      if (isBudgetSpent(error)) spent = `${error.code}: ${error.message}`;
+      if (isAborted(error)) return;
+      if (!(error instanceof UncaughtError || isBudgetSpent(error))) throw error;
+      const { code, message } = error as NlacError;
+      failure = `${code}: ${message}`;
     })
     .finally(() => progress.end());
   record?.sync();
@@ -184,9 +185,9 @@ export async function evaluatePlayer(
   }
   if (stopped) {
     const go = record === undefined || flags.diagnose ? "" : "; continue with the same command and --resume";
-    const why = spent === undefined ? "" : ` (${spent})`;
+    const why = failure === undefined ? "" : ` (${failure})`;
     process.stderr.write(`nlac: stopped after ${counted(all.length, "episode")}${stage}${why}${go}\n`);
-    process.exitCode = spent === undefined ? 130 : 1;
+    process.exitCode = failure === undefined ? 130 : 1;
   }
 }
 

@@ -3,6 +3,8 @@
  */
 
 import type { z } from "zod";
+import { counted } from "../base/counted.ts";
+import { type ErrorCode, NlacError } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { isFaulty, type Stream, type Trajectory } from "../episodes/trajectory.ts";
@@ -35,7 +37,8 @@ export interface PlayOptions<Task> {
  *
  * @param first number of the first episode within the run
  * @param perTask consecutive episodes on the same task, each with its own seed
- * @throws NlacError ERR_ABORTED; nothing is recorded then
+ * @throws NlacError ERR_ABORTED; if all episodes of a run's first iteration failed, the code of the
+ *   first fault. Nothing is recorded then
  */
 export async function collectEpisodes<Task>(
   options: PlayOptions<Task>,
@@ -76,7 +79,19 @@ export async function playEpisodes<Task>(
   if (faults > 0) run.progress.show({ faults });
   else run.progress.hide?.("faults");
   noteFaults(run.progress, trajectories, "play");
+  if (first === 0) requireAnEpisode(trajectories);
   return trajectories;
+}
+
+/** Throws an NlacError with the code of the first fault if all `trajectories` have one. */
+function requireAnEpisode(trajectories: readonly Trajectory[]): void {
+  const [{ task, fault } = {}] = trajectories;
+  if (fault === undefined || !trajectories.every(isFaulty)) return;
+  throw new NlacError(
+    fault.code as ErrorCode,
+    `All ${counted(trajectories.length, "episode")} of the first iteration failed, so there is nothing to train on. ` +
+      `The first, on the task ${JSON.stringify(task)}: ${fault.message}`,
+  );
 }
 
 /**

@@ -290,12 +290,14 @@ test("too many skipped steps of one loss stop the run", async () => {
   expect(steps).toBe(9);
 });
 
-test("faults of every episode leave nothing to learn from, and the run goes on", async () => {
+test("an iteration of which every episode failed does not end the run", async () => {
   const environment = errandEnvironment({ turns: 2 });
-  environment.start = () => Promise.reject(new Error("closed"));
-  const { result, steps } = await train({ iterations: 2 }, environment);
-  expect(result).toMatchObject({ updates: 0, episodes: 16 });
-  expect(steps).toEqual([]);
+  const { start } = environment;
+  let started = 0;
+  environment.start = (task, options) =>
+    ++started > 8 ? Promise.reject(new Error("closed")) : start(task, options);
+  const { result } = await train({ iterations: 2 }, environment);
+  expect(result).toMatchObject({ episodes: 16 });
 });
 
 test("Q(s, a) of a learner is the value of the state after a, and V(s) that before it", async () => {

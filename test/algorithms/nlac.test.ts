@@ -77,17 +77,17 @@ describe("acting (lines 3 to 6)", () => {
   test("an exception in the environment ends only its episode, with a reason", async () => {
     const environment = errandEnvironment();
     const start = environment.start;
+    let started = 0;
     environment.start = async (task, options) => {
       const episode = await start(task, options);
+      if (++started === 2) return episode;
       return { ...episode, step: async () => Promise.reject(new Error("the desk is closed")) };
     };
-    const { run, result } = await train(script(), { episodesPerIteration: 2 }, environment);
-    expect(run.trajectories.map(({ outcome }) => outcome)).toEqual([
-      "environment-fault",
-      "environment-fault",
-    ]);
+    const { run } = await train(script(), { episodesPerIteration: 2 }, environment);
+    expect(run.trajectories.map(({ outcome }) => outcome)).toEqual(["environment-fault", "done"]);
     expect(run.trajectories[0]!.fault).toEqual({ code: "ERR_ENVIRONMENT", message: "the desk is closed" });
-    expect(result.updates).toBe(0); // nothing is learned from turns without an outcome
+    // Nothing is learned from turns without an outcome.
+    expect(new Set(run.drawn.flatMap(({ trajectory }) => trajectory))).toEqual(new Set([1]));
   });
 });
 

@@ -1,5 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 
@@ -30,3 +34,48 @@ test.each([
   },
   60_000,
 );
+
+test("a rejection that nothing catches ends a training with a checkpoint, from which it continues", async () => {
+  const root = mkdtempSync(join(tmpdir(), "nlac-stray-"));
+  const environment = join(root, "stray.mjs");
+  writeFileSync(
+    environment,
+    `import { environments } from "nlac";
+    const errands = environments.errands();
+    let started = 0;
+    export default { ...errands, start: (task, options) => {
+      if (++started === 6 && process.env.STRAY) void Promise.reject(new Error("the audit log is gone"));
+      return errands.start(task, options);
+    } };`,
+  );
+  const run = join(root, "run");
+  const changes = [
+    "iterations=3",
+    "episodesPerIteration=4",
+    "updatesPerIteration=1",
+    "batchSize=2",
+    "rehearsal=1",
+  ];
+  const settings = changes.flatMap((change) => ["--set", `config.${change}`]);
+  const nlac = async (stray: string, ...argv: string[]) => {
+    const program = ["--import", "jiti/register", "lib/cli/main.ts", ...argv];
+    const child = spawn(process.execPath, program, { env: { ...process.env, STRAY: stray } });
+    const [output, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "close"),
+    ]);
+    return { output, errors, code };
+  };
+  const train = ["train", "errands", "--set", `environment.name=${environment}`, ...settings, "--run", run];
+  const stopped = await nlac("yes", ...train);
+  expect(stopped.errors).toMatch(/Error: the audit log is gone\n +at .+stray\.mjs/);
+  expect(stopped.errors).toMatch(
+    /nlac: ERR_ENVIRONMENT: An error was not caught, .+: the audit log is gone\n$/,
+  );
+  expect(stopped.code).toBe(1);
+  const continued = await nlac("", "train", "--resume", "--run", run);
+  expect(continued.errors).not.toContain("ERR_");
+  expect(continued.output).toContain("12 episodes");
+  expect(continued.code).toBe(0);
+}, 120_000);

@@ -47,7 +47,7 @@ test("a training shows why episodes failed, each reason once, and at most five",
   const collect = () =>
     collectEpisodes(
       { model: new ScriptedModel(() => act("go")), environment, tasks: ["form"], config, run },
-      0,
+      3,
     );
 
   await collect();

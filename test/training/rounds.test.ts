@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
 import { memoryRun, newCounters } from "../../lib/run/training-run.ts";
 import { deviation } from "../../lib/statistics/mean.ts";
 import {
@@ -54,6 +55,28 @@ describe("an iteration's episodes", () => {
     expect(new Set(names.slice(3)).size).toBe(1);
     expect(names[0]).not.toBe(names[3]);
     expect(new Set(trajectories.map(({ seed }) => seed)).size).toBe(6);
+  });
+
+  test.each([
+    ["these did", 0, Number.POSITIVE_INFINITY, "ERR_SERVICE"],
+    ["all but one did", 0, 5, undefined],
+    ["later ones did", 6, Number.POSITIVE_INFINITY, undefined],
+  ])("end the run only if all of the first ones failed: %s", async (_, first, failures, code) => {
+    const environment = errandEnvironment();
+    const { start } = environment;
+    let started = 0;
+    environment.start = (task, options) =>
+      started++ < failures ? Promise.reject(new NlacError("ERR_SERVICE", "busy")) : start(task, options);
+    const run = memoryRun();
+    const tasks = await environment.tasks("train");
+    const scripted = new ScriptedModel(() => act("soap"));
+    const collected = collectEpisodes({ model: scripted, environment, tasks, config, run }, first);
+    if (code === undefined) return expect(await collected).toHaveLength(6);
+    await expect(collected).rejects.toMatchObject({
+      code,
+      message: expect.stringMatching(/^All 6 episodes of the first iteration failed.+: busy$/),
+    });
+    expect(run.trajectories).toEqual([]);
   });
 
   test("are the last of the run when it is resumed", async () => {

@@ -2,19 +2,16 @@
 // Compiles lib/ to dist/ with tsc, copies the report's script, bundles the dashboard's page, and
 // expands types that are inferred from schemas in the declarations, each field with its comment.
 // Editors would otherwise show no help for recipe fields.
-//   node scripts/build.mjs [--out DIRECTORY]
 import { cpSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import ts from "typescript";
 import { bundleDash } from "./bundle-dash.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const { out } = parseArgs({ options: { out: { type: "string" } } }).values;
 
 const host = { ...ts.sys, onUnRecoverableConfigFileDiagnostic: (fault) => report([fault]) };
-const config = ts.getParsedCommandLineOfConfigFile(`${root}tsconfig.json`, out && { outDir: out }, host);
+const config = ts.getParsedCommandLineOfConfigFile(`${root}tsconfig.json`, undefined, host);
 const program = ts.createProgram(config.fileNames, config.options);
 const checker = program.getTypeChecker();
 

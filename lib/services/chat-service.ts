@@ -6,14 +6,14 @@
  * budget is ERR_BUDGET, which ends the run.
  */
 
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Message, Usage } from "../contract/environment.ts";
 import { type Budget, checkBudget, Places } from "./limits.ts";
-import { BrokenAnswer, withRetries } from "./retries.ts";
+import type * as Requests from "./openai-requests.ts";
 
 /** Settings of one completion. */
 export interface CompletionOptions {
@@ -130,26 +130,19 @@ export function chatService(options: ServiceOptions): ChatService {
     cost: (used.promptTokens * price.prompt + used.completionTokens * price.completion) / 1e6,
   });
   const places = new Places(given.concurrency);
-  const client = new OpenAI({
-    apiKey,
-    ...(baseURL === undefined ? {} : { baseURL }),
-    // The client's timeout ends at the response headers and its pauses cannot be aborted: see
-    // `withRetries` and `wholeAnswer`.
-    maxRetries: 0,
-    timeout: maxDelayMs,
-    fetch,
-  });
+  let client: OpenAI | undefined;
 
   /** One attempt. Its usage is counted even if it fails: a reply without text costs money too. */
   const ask = async (
+    { connect, textOf, wholeAnswer }: typeof Requests,
     request: OpenAI.ChatCompletionCreateParamsNonStreaming,
     { onCut, signal }: CompletionOptions,
   ): Promise<string | undefined> => {
     checkBudget(model, budget, usage());
     used.requests++;
-    const answer = await wholeAnswer(timeout, signal, (signal) =>
-      client.chat.completions.create(request, { signal }),
-    );
+    client ??= connect({ apiKey, baseURL, fetch });
+    const { completions } = client.chat;
+    const answer = await wholeAnswer(timeout, signal, (signal) => completions.create(request, { signal }));
     used.promptTokens += answer?.usage?.prompt_tokens ?? 0;
     used.completionTokens += answer?.usage?.completion_tokens ?? 0;
     const text = textOf(answer);
@@ -180,69 +173,22 @@ export function chatService(options: ServiceOptions): ChatService {
         ...(seed === undefined || sampling === 0 ? {} : { seed: seed % 2 ** 31 }),
       };
       const number = places.number();
+      const requests = await import("./openai-requests.ts");
       // An attempt frees its place during the pauses between attempts.
-      const attempt = () => places.within(number, signal, () => ask(request, options));
+      const attempt = () => places.within(number, signal, () => ask(requests, request, options));
       let text: string | undefined;
       try {
-        text = await withRetries(attempt, maxRetries, signal);
+        text = await requests.withRetries(attempt, maxRetries, signal);
       } catch (error) {
         throwIfAborted(signal);
         if (error instanceof NlacError) throw error;
-        throw new NlacError("ERR_SERVICE", `The service of ${model} failed: ${reason(error)}`, {
+        throw new NlacError("ERR_SERVICE", `The service of ${model} failed: ${requests.reason(error)}`, {
           cause: error,
         });
       }
       return replyOf(text, model);
     },
   };
-}
-
-/**
- * Returns what `work` resolves to within `timeout` milliseconds. The openai package's own timeout
- * ends at the response headers, and the body could then stall forever. Throws an
- * APIConnectionTimeoutError, and a BrokenAnswer for a body that ends early.
- */
-async function wholeAnswer<T>(
-  timeout: number,
-  signal: AbortSignal | undefined,
-  work: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const ending = new AbortController();
-  const end = () => ending.abort();
-  // After a long block of the event loop, data that has already arrived is read before the timeout
-  // fires.
-  const timer = setTimeout(() => setImmediate(end), timeout);
-  signal?.addEventListener("abort", end, { once: true });
-  try {
-    return await work(ending.signal);
-  } catch (error) {
-    if (ending.signal.aborted) throw new OpenAI.APIConnectionTimeoutError();
-    if (error instanceof OpenAI.OpenAIError) throw error;
-    throw new BrokenAnswer("its reply broke off.", { cause: error });
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener("abort", end);
-  }
-}
-
-/** Finish reasons of vLLM, SGLang and OpenRouter for an aborted generation. */
-const brokenOff: readonly unknown[] = ["abort", "error"];
-
-/**
- * The text of a reply that is complete or was truncated at `maxTokens`. Throws a BrokenAnswer for
- * an incomplete one, which may be retried, and ERR_SERVICE for one without text, which may not.
- */
-function textOf(answer: OpenAI.ChatCompletion): string | undefined {
-  const choice = answer?.choices?.[0];
-  if (choice === undefined) throw new BrokenAnswer("its reply is not a chat completion.");
-  const { finish_reason: finish, message } = choice;
-  if (!finish || brokenOff.includes(finish))
-    throw new BrokenAnswer(`its reply was broken off (finish_reason ${JSON.stringify(finish ?? null)}).`);
-  if (finish === "content_filter") throw new Error("its reply was withheld by a content filter.");
-  const text = message?.content ?? undefined;
-  if (finish === "length" && !text?.trim())
-    throw new Error("its reply was truncated before it contained any text: maxTokens is too low.");
-  return text;
 }
 
 /**
@@ -267,11 +213,4 @@ export function replyOf(text: unknown, model: string): string {
 /** A reply without a reasoning model's thought; empty if the thought was cut off. */
 export function withoutThinking(text: string): string {
   return text.replace(/^[\s\S]*<\/think>|<think>[\s\S]*$/g, "").trim();
-}
-
-function reason(error: unknown): string {
-  if (error instanceof OpenAI.APIConnectionTimeoutError) return "no answer in time.";
-  if (error instanceof OpenAI.APIConnectionError) return "no connection.";
-  if (error instanceof OpenAI.APIError) return `status ${error.status}: ${error.message}`;
-  return error instanceof Error ? error.message : String(error);
 }

@@ -3,6 +3,7 @@ import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/r
 import type { Action, Message } from "../../lib/contract/environment.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { succeeded } from "../../lib/episodes/trajectory.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
@@ -235,8 +236,10 @@ describe("the buffer", () => {
   test("a fault is not a success, even after rewards", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;
+    let started = 0;
     environment.start = async (task, options) => {
       const episode = await start(task, options);
+      if (++started === 1) return episode;
       let steps = 0;
       const step = async () =>
         steps++ === 0
@@ -251,8 +254,9 @@ describe("the buffer", () => {
       return { ...episode, step };
     };
     const { run, rounds } = await train({}, environment);
-    expect(run.trajectories.every(({ reward }) => reward === 1)).toBe(true);
-    expect(rounds[0]!["buffer/kept"]).toBe(0);
+    const [whole, ...faulty] = run.trajectories;
+    expect(faulty.every(({ reward }) => reward === 1)).toBe(true);
+    expect(rounds[0]!["buffer/kept"]).toBe(Number(succeeded(whole!)));
   });
 
   test.each(["actions", "tasks"] as const)(

@@ -170,10 +170,14 @@ describe("an episode", () => {
     expect(run.trajectories.map(({ outcome }) => outcome)).toEqual(["environment-fault", "done"]);
     expect(run.rows[0]!.values["replay/episodes"]).toBe(1);
     expect(new Set(batches(calls)[0]!.map(({ response }) => response.length)).size).toBe(1);
-    const nothing = errandEnvironment();
-    nothing.start = async () => Promise.reject(new Error("shut"));
-    const { result } = await train({}, { environment: nothing });
-    expect(result).toMatchObject({ episodes: 1, updates: 0 });
+    // If later all episodes fail, the earlier ones stay.
+    let started = 0;
+    environment.start = (task, options) =>
+      ++started > 1 ? Promise.reject(new Error("shut")) : start(task, options);
+    const later = await train({ iterations: 2 }, { environment });
+    expect(later.run.trajectories.map(({ outcome }) => outcome)).toEqual(["done", "environment-fault"]);
+    const kept = later.run.rows.flatMap(({ values }) => values["replay/episodes"] ?? []);
+    expect(kept).toEqual([1, 1]);
   });
 });
 

@@ -7,18 +7,37 @@
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { inSlices, slices } from "../base/slices.ts";
 import { type EpisodeRecord, fromRecord, readEpisodeRecords } from "../episodes/records.ts";
-import type { Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { GroupOrder } from "./group-order.ts";
 
 /** Tokens of the episodes in memory, above which later ones are read from the file again. */
 const maxTokensInMemory = 4_000_000;
 
+export interface EpisodeQueueOptions {
+  /** Episodes per group, of which training gets whole ones only. Default 1: without groups. */
+  groupSize?: number;
+  /**
+   * Longest prompt of a turn that is trained on, in tokens. An episode is cut before the first turn
+   * with a longer one. Default: no limit.
+   */
+  maxPromptTokens?: number;
+  /**
+   * Tokens of waiting episodes that are in memory, if these are not too few to train on. Default
+   * 4,000,000.
+   */
+  maxTokens?: number;
+  /** Called once: when an episode is cut. */
+  log?: (line: string) => void;
+}
+
 export class EpisodeQueue {
   readonly #path: string;
   readonly #model: LanguageModel;
   readonly #groupSize: number;
+  readonly #maxPromptTokens: number;
   readonly #maxTokens: number;
+  #log: ((line: string) => void) | undefined;
   #order: GroupOrder;
   /** Episodes that were not consumed yet, and the position of the first of them. */
   #waiting: EpisodeRecord[] = [];
@@ -31,17 +50,14 @@ export class EpisodeQueue {
   #least = 1;
   #changed = (): void => {};
 
-  /**
-   * @param groupSize episodes per group, of which training gets whole ones only; 1 is without
-   *   groups
-   * @param maxTokens tokens of waiting episodes that are in memory, if these are not too few to
-   *   train on
-   */
-  constructor(path: string, model: LanguageModel, groupSize = 1, maxTokens = maxTokensInMemory) {
+  constructor(path: string, model: LanguageModel, options: EpisodeQueueOptions = {}) {
+    const { groupSize = 1, maxPromptTokens, maxTokens = maxTokensInMemory, log } = options;
     this.#path = path;
     this.#model = model;
-    this.#maxTokens = maxTokens;
     this.#groupSize = groupSize;
+    this.#maxPromptTokens = maxPromptTokens ?? Number.POSITIVE_INFINITY;
+    this.#maxTokens = maxTokens;
+    this.#log = log;
     this.#order = new GroupOrder(groupSize);
   }
 
@@ -93,7 +109,7 @@ export class EpisodeQueue {
       throwIfAborted(signal);
       for (const next of order.add(record)) {
         if (position >= count) return;
-        yield { ...fromRecord(next, this.#model), id: position++ };
+        yield this.#trajectoryOf(next, position++);
       }
     }
   }
@@ -121,7 +137,22 @@ export class EpisodeQueue {
     const taken = this.#waiting.splice(0, Math.max(count, most));
     for (const record of taken) this.#tokens -= lengthOf(record);
     this.#first = first + taken.length;
-    return taken.map((record, i) => ({ ...fromRecord(record, this.#model), id: first + i }));
+    return taken.map((record, i) => this.#trajectoryOf(record, first + i));
+  }
+
+  /** The part of an episode that is trained on. */
+  #trajectoryOf(record: EpisodeRecord, id: number): Trajectory {
+    const whole = { ...fromRecord(record, this.#model), id };
+    const { turns } = whole;
+    const turn = turns.findIndex(({ state }) => state.promptLength > this.#maxPromptTokens);
+    if (turn < 0) return whole;
+    this.#log?.(
+      `episode ${record.task}: only the first ${turn} of ${turns.length} turns are trained on, because the next ` +
+        `prompt has ${turns[turn]!.state.promptLength} tokens, and the recipe's maxPromptTokens is ` +
+        `${this.#maxPromptTokens}. Later episodes are cut without a message.`,
+    );
+    this.#log = undefined;
+    return cutBefore(whole, turn);
   }
 
   /** Wakes a waiting `next`, which then calls `idle` again, and a waiting `change`. */
@@ -162,6 +193,22 @@ export class EpisodeQueue {
       signal.addEventListener("abort", done, { once: true });
     });
   }
+}
+
+/**
+ * The first `turn` turns of an episode, as if a limit had cut it there. Its reward is unchanged,
+ * also by what later turns received: that then belongs to no turn.
+ */
+function cutBefore(episode: Trajectory, turn: number): Trajectory {
+  return {
+    ...episode,
+    turns: episode.turns
+      .slice(0, turn)
+      .map((kept, i) => (i === turn - 1 ? { ...kept, terminated: false, truncated: true } : kept)),
+    conversation: episode.turns[turn]!.state,
+    // The reward of a faulty one stays unknown.
+    outcome: isFaulty(episode) ? episode.outcome : "context-limit",
+  };
 }
 
 function lengthOf({ conversation }: EpisodeRecord): number {

@@ -238,7 +238,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
     );
     closers.push(() => corrections.close());
     createRecording(file);
-    const queue = new EpisodeQueue(file, model, groupSize);
+    const maxPromptTokens = maxPromptOf(recipe);
+    const queue = new EpisodeQueue(file, model, { groupSize, maxPromptTokens, log });
     const tasks = new Tasks(options.tasks ?? (await ownTasks(environment, "train")), leases);
     const testTasks = new Tasks(options.testTasks ?? (await ownTasks(environment, "test")), {
       ...leases,
@@ -297,7 +298,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           answerIds: (state, answer) => answerIds(model, state, answer),
           correct(correction) {
             const stored = options.redact ? redacted(correction, options.redact, model) : correction;
-            requireFits(stored, Math.min(model.maxPositions, maxTokensOf(recipe)));
+            requireFits(stored, maxPromptTokens, Math.min(model.maxPositions, maxTokensOf(recipe)));
             const kept = corrections.add(stored);
             queue.wake();
             return kept;
@@ -371,8 +372,26 @@ function maxTokensOf({ config }: Recipe): number {
   return "maxTokens" in config ? config.maxTokens : Number.POSITIVE_INFINITY;
 }
 
-/** Throws a RequestError for a correction that would never be imitated. */
-function requireFits({ prompt, response }: Pick<Correction, "prompt" | "response">, most: number): void {
+/**
+ * The longest prompt that is trained on. SFT has none besides `maxTokens`, as in `nlac train`: its
+ * `maxPromptTokens` is for evaluation.
+ */
+function maxPromptOf({ algorithm, config }: Recipe): number {
+  return algorithm === "sft" ? Number.POSITIVE_INFINITY : config.maxPromptTokens;
+}
+
+/** Throws a RequestError for a correction that is too long to be imitated. */
+function requireFits(
+  { prompt, response }: Pick<Correction, "prompt" | "response">,
+  maxPrompt: number,
+  most: number,
+): void {
+  if (prompt.length > maxPrompt)
+    throw badRequest(
+      `The turn's prompt has ${prompt.length} tokens; the recipe's maxPromptTokens is ${maxPrompt}.`,
+      "turn",
+      "prompt_too_long",
+    );
   const tokens = prompt.length + response.length;
   if (tokens > most)
     throw badRequest(

@@ -143,6 +143,11 @@ export class Conversation {
     return this.tokens.concat(this.#format.generationPrompt(this.#last));
   }
 
+  /** Length of `prompt()`, without making it. */
+  get promptLength(): number {
+    return this.#length + this.#format.generationPrompt(this.#last).length;
+  }
+
   /**
    * Appends an assistant's turn: its start, the sampled ids, and the part of the template's end
    * that the model did not generate. A stop id replaces the end up to and including its control

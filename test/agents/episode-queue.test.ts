@@ -1,9 +1,14 @@
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { EpisodeQueue } from "../../lib/agents/episode-queue.ts";
-import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import { type EpisodeRecord, toRecord } from "../../lib/episodes/records.ts";
+import { isFaulty, succeeded, transitionsOf } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import type { LanguageModel } from "../../lib/model/language-model.ts";
+import { groupsOf } from "../../lib/training/group-advantages.ts";
+import { returnsFrom } from "../../lib/training/returns.ts";
+import { act, play } from "../support/errand-play.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const record = (id: number, more: object = {}) =>
@@ -65,7 +70,7 @@ test("keeps long queues in the file, and gives their episodes in the same order"
   inDirectory(async (directory) => {
     const path = join(directory, "episodes.jsonl");
     const writer = RecordWriter.resume(path);
-    const queue = new EpisodeQueue(path, model, 1, 8);
+    const queue = new EpisodeQueue(path, model, { maxTokens: 8 });
     const idle = async () => false;
     const first = queue.next(0, [1, 1], signal, idle);
     for (let id = 0; id < 10; id++) {
@@ -101,3 +106,75 @@ test("refuses a file that has lost episodes: the next ones would be taken for th
     await expect(next).rejects.toThrow(/has 2 episodes .* had 3 or more/);
     writer.close();
   }));
+
+describe("an episode whose prompt outgrows maxPromptTokens", () => {
+  const scripted = new ScriptedModel(() => act("soap"));
+  /** An episode of three turns, as it is served: its rewards are the client's. */
+  const served = async (more: object = {}) => {
+    const [played] = await play({ model: scripted, episodes: [{ id: 0, task: { word: "key" } }] });
+    const prompts = played!.turns.map(({ state }) => state.prompt().length);
+    const whole = toRecord(played!);
+    const rewards = [0.25, 0.5, 0.25];
+    const turns = whole.turns.map((turn, i) => ({ ...turn, reward: rewards[i]! }));
+    return { prompts, played: played!, record: { ...whole, turns, reward: 1, ...more } as EpisodeRecord };
+  };
+  /** The episodes that `next` gives, and those of `before`. */
+  const read = (records: readonly EpisodeRecord[], maxPromptTokens: number) =>
+    inDirectory(async (directory) => {
+      const path = join(directory, "episodes.jsonl");
+      const writer = RecordWriter.resume(path);
+      for (const one of records) writer.append(one);
+      writer.close();
+      const lines: string[] = [];
+      const queue = new EpisodeQueue(path, scripted, { maxPromptTokens, log: (line) => lines.push(line) });
+      const next = await queue.next(0, [1, records.length], signal, async () => false);
+      const before = [];
+      for await (const episode of queue.before(records.length, signal)) before.push(episode);
+      return { next, before, lines };
+    });
+
+  test("is trained on up to there, with its total reward, and said once", async () => {
+    const { prompts, played, record: whole } = await served();
+    const { next, before, lines } = await read([whole, { ...whole, task: "later" }], prompts[1]!);
+    for (const episode of [...next, ...before]) {
+      expect(episode).toMatchObject({ outcome: "context-limit", reward: 1 });
+      expect(episode.conversation.tokens).toEqual(played.turns[2]!.state.tokens);
+      const transitions = transitionsOf(episode);
+      expect(transitions).toMatchObject([
+        { reward: 0.25, terminated: false, truncated: false },
+        { reward: 0.5, terminated: false, truncated: true },
+      ]);
+      // What followed the cut is unknown to Monte-Carlo targets, but part of the returns.
+      expect(transitions[0]!.rest).toMatchObject({ turns: [{ reward: 0.5 }] });
+      expect(transitions[0]!.rest.score).toBeUndefined();
+      expect(returnsFrom(episode, 1)).toEqual([1, 0.75]);
+      expect(succeeded(episode)).toBe(true);
+    }
+    expect(before.map(({ id, task }) => [id, task])).toEqual(next.map(({ id, task }) => [id, task]));
+    expect(lines).toEqual([
+      `episode key: only the first 2 of 3 turns are trained on, because the next prompt has ${prompts[2]} ` +
+        `tokens, and the recipe's maxPromptTokens is ${prompts[1]}. Later episodes are cut without a message.`,
+    ]);
+  });
+
+  test("at its first turn has no turns: it keeps its number, and leaves its group", async () => {
+    const { prompts, record: whole } = await served();
+    const short = { ...whole, turns: whole.turns.slice(0, 1) };
+    const { next } = await read([whole, short], prompts[0]! - 1);
+    for (const episode of next) {
+      expect(episode).toMatchObject({ outcome: "context-limit", reward: 1, turns: [] });
+      expect(transitionsOf(episode)).toEqual([]);
+    }
+    expect(groupsOf(next, 2)).toEqual([[]]);
+  });
+
+  test("is whole if the prompt just fits, and stays faulty if it was", async () => {
+    const { prompts, record: whole } = await served();
+    const fits = await read([whole], prompts[2]!);
+    expect(fits.next).toMatchObject([{ outcome: "done", turns: [{}, {}, { terminated: true }] }]);
+    expect(fits.lines).toEqual([]);
+    const { record: faulty } = await served({ outcome: "environment-fault" });
+    const { next } = await read([faulty], prompts[1]!);
+    expect(next.map(isFaulty)).toEqual([true]);
+  });
+});

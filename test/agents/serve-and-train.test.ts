@@ -222,6 +222,60 @@ describe("a server that trains", () => {
       await second.server.close(20);
     }));
 
+  it("trains on episodes up to the recipe's maxPromptTokens, and measures all of them", () =>
+    inDirectory(async (directory) => {
+      const run = join(directory, "run");
+      const lines: string[] = [];
+      const recipe = servedErrands({ updatesPerIteration: 1, maxPromptTokens: 100 });
+      const options = { recipe, heldOut: { episodes: 2 }, guard: { episodes: 2 } };
+      const { server, client, status } = await start(run, { ...options, log: (line) => lines.push(line) });
+      const play = async (name: string, headers: Record<string, string> = {}) => {
+        const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "A new errand" }];
+        for (const next of ["key ".repeat(150), ""]) {
+          const answer = await client.chat.completions.create(
+            { model: "errands-base", messages, max_tokens: 2 },
+            { headers: { "x-episode-id": name, ...headers } },
+          );
+          messages.push(answer.choices[0]!.message, { role: "user", content: next });
+          expect(answer.usage!.prompt_tokens > 100).toBe(next === "");
+        }
+        await client.post(`/episodes/${name}/reward`, { body: { reward: 1 } });
+      };
+      for (const name of ["a", "b"]) await play(name);
+      for (const name of ["c", "d"]) await play(name, { "x-episode-split": "test" });
+      await until(() => server.updates === 1);
+      expect(await status()).toMatchObject({
+        failure: null,
+        metrics: { success: 1, reward: 1, "eval/success": 1 },
+      });
+      const correct = (turn: number) =>
+        client.post("/episodes/a/corrections", { body: { turn, content: "key" } });
+      await correct(0);
+      await expect(correct(1)).rejects.toMatchObject({
+        ...{ status: 400, code: "prompt_too_long" },
+        message: expect.stringMatching(/ has \d+ tokens; the recipe's maxPromptTokens is 100/),
+      });
+      await until(async () => (await status()).corrections_waiting === 0);
+      await server.close(20);
+      const rows = rowsOf(run).map(({ values }) => values);
+      const cut = { "rollout/turns": 1, "rollout/reward": 1, "rollout/success": 1 };
+      expect(rows.find((values) => "rollout/turns" in values)).toMatchObject(cut);
+      const whole = { "eval/turns": 2, "eval/reward": 1, "eval/success": 1 };
+      expect(rows.find((values) => "eval/turns" in values)).toMatchObject(whole);
+      expect(lines.filter((line) => line.includes("maxPromptTokens"))).toEqual([
+        expect.stringMatching(/^episode a: only the first 1 of 2 turns .* maxPromptTokens is 100/),
+      ]);
+      expect([...readEpisodeRecords(join(run, "episodes.jsonl"))].map(({ turns }) => turns.length)).toEqual([
+        ...[2, 2, 2, 2],
+      ]);
+      // The replay buffer of a restarted server has the same transitions.
+      const next = await start(run, options);
+      await until(async () => (await next.status()).episodes_waiting === 0);
+      expect((await next.status()).failure).toBeNull();
+      await next.server.close(20);
+      expect(readdirSync(run)).not.toContain("replay-after-deletion");
+    }));
+
   it("continues a run with its own recipe only, and refuses options that are not above 0", () =>
     inDirectory(async (directory) => {
       const run = join(directory, "run");

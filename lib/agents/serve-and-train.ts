@@ -490,8 +490,8 @@ function requireServable(recipe: Recipe): Recipe {
 }
 
 /** The recipe's environment. `recorded` gets a placeholder task that is never played. */
-async function openServedEnvironment({ environment: { name, options } }: Recipe): Promise<Environment> {
-  const environment = await openEnvironment(name, options);
+async function openServedEnvironment({ environment: named }: Recipe): Promise<Environment> {
+  const environment = await openEnvironment(named.name, named.options, named.stepTimeout);
   if (environment.name !== "recorded") return environment;
   return { ...environment, tasks: async (split) => (split === "train" ? [undefined] : []) };
 }

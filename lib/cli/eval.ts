@@ -73,7 +73,7 @@ export function registerEval(program: Command): void {
     )
     .option(
       "--step-timeout <ms>",
-      "timeout for a reply of the environment, in milliseconds (default: none)",
+      "timeout for a reply of the environment, in milliseconds (default: the run's, else none)",
       wholeNumber(1),
     )
     .option(
@@ -253,6 +253,7 @@ async function measure(
   const environment = await openEnvironment(
     name,
     flags.options ?? (sameAsRun ? recipe.environment.options : {}),
+    sameAsRun ? recipe.environment.stepTimeout : undefined,
   );
   let learner: Learner | undefined;
   let judge: Learner | undefined;

@@ -8,12 +8,12 @@ const formats = ["text", "tool", "call", "solution"] satisfies Environment["acti
 
 type Description = Pick<
   Environment,
-  "name" | "actionFormat" | "maxTurns" | "singleStep" | "rewardRange" | "idle"
+  "name" | "actionFormat" | "maxTurns" | "singleStep" | "rewardRange" | "stepTimeout" | "idle"
 >;
 
 /** What is wrong with an environment's fixed properties, one line each. */
 export function descriptionProblems(environment: Description): string[] {
-  const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1], idle } = environment;
+  const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1], stepTimeout, idle } = environment;
   const problems: string[] = [];
   if (typeof name !== "string") problems.push(`name must be a string; it is ${shown(name)}`);
   else if (name === "") problems.push("name is empty");
@@ -28,6 +28,8 @@ export function descriptionProblems(environment: Description): string[] {
   const [low, high] = rewardRange;
   if (!(Number.isFinite(low) && Number.isFinite(high) && low < high))
     problems.push(`rewardRange is [${low}, ${high}]`);
+  if (stepTimeout !== undefined && !(stepTimeout > 0))
+    problems.push(`stepTimeout must be a positive number, in milliseconds; it is ${shown(stepTimeout)}`);
   if (idle !== undefined && typeof idle?.text !== "string")
     problems.push('idle must be an action, such as { text: "wait" }, or a call made by callAction');
   return problems;

@@ -220,6 +220,12 @@ export interface Environment<Task = unknown> {
    */
   readonly rewardRange?: readonly [low: number, high: number];
   /**
+   * Timeout of `start` and `step`, in milliseconds; a later answer is a fault of the environment.
+   * `demonstrate` may take as long for the start and each of `maxTurns`. A recipe's
+   * `environment.stepTimeout` takes its place. Default: none.
+   */
+  readonly stepTimeout?: number;
+  /**
    * The action of an agent that does nothing. Its success rate is the floor that a policy must
    * beat.
    */

@@ -5,6 +5,7 @@ import { resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { meant } from "../base/meant.ts";
+import { overlay } from "../base/overlay.ts";
 import { requireDescription } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { environments } from "./index.ts";
@@ -43,13 +44,18 @@ function isFile(name: string): boolean {
 /**
  * @param name one of `environmentNames`, or a file that exports an environment or a function from
  *   options to one
+ * @param stepTimeout takes the place of the environment's own
  * @throws NlacError ERR_CONFIG for any other name, and for options that the environment rejects
  */
 export async function openEnvironment(
   name: string,
   options: Record<string, unknown> = {},
+  stepTimeout?: number,
 ): Promise<Environment> {
-  return isFile(name) ? importEnvironment(environmentPath(name), options) : makeEnvironment(name, options);
+  const environment = isFile(name)
+    ? await importEnvironment(environmentPath(name), options)
+    : await makeEnvironment(name, options);
+  return stepTimeout === undefined ? environment : overlay(environment, { stepTimeout });
 }
 
 /** Like `openEnvironment`, for built-in environments only. */

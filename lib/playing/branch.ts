@@ -15,6 +15,7 @@ import type { LanguageModel } from "../model/language-model.ts";
 import { policyConversation } from "../prompts/policy.ts";
 import {
   type CollectOptions,
+  closeEpisode,
   collectTrajectories,
   costOfLeaving,
   type EpisodeRequest,
@@ -54,11 +55,16 @@ export async function playBranches<Task>(
   branches: readonly Branch<Task>[],
   options: BranchOptions<Task>,
 ): Promise<(Trajectory | undefined)[]> {
-  const { concurrency = branches.length, firstId = 0, signal } = options;
+  const { environment, concurrency = branches.length, firstId = 0, signal } = options;
+  const { stepTimeout = environment.stepTimeout } = options;
   // A separate signal, because every environment that is waited for adds a listener to it.
   const shared = signal === undefined ? undefined : AbortSignal.any([signal]);
   if (shared !== undefined) setMaxListeners(0, shared);
-  const patient = shared === undefined ? options : { ...options, signal: shared };
+  const patient = {
+    ...options,
+    ...(shared !== undefined && { signal: shared }),
+    ...(stepTimeout !== undefined && { stepTimeout }),
+  };
   const episodes: (Trajectory | undefined)[] = [];
   while (episodes.length < branches.length) {
     const before = episodes.length;
@@ -82,7 +88,7 @@ async function playTogether<Task>(
   const opened = opening.map((one) => (one.status === "fulfilled" ? one.value : undefined));
   const failed = opening.find((one) => one.status === "rejected");
   if (failed !== undefined) {
-    await Promise.all(opened.map((result) => result?.from?.episode.close().catch(() => undefined)));
+    await Promise.all(opened.map((result) => closeEpisode(result?.from?.episode, options)));
     throw failed.reason;
   }
   const running = opened.flatMap((result, i) =>
@@ -131,7 +137,7 @@ async function takeAction<Task>(
       return starting;
     }, patience);
     if (!(await repeats(episode, trajectory, turn, model, environment, patience))) {
-      await episode.close();
+      await closeEpisode(episode, patience);
       return undefined;
     }
     const here = episode;
@@ -174,12 +180,12 @@ async function takeAction<Task>(
       branch: { trajectory: trajectory.id, turn },
     };
     if (over || atLimit) {
-      await episode.close();
+      await closeEpisode(episode, patience);
       return { begun };
     }
     return { begun, from: { episode, conversation, turns: turn + 1, reward } };
   } catch (error) {
-    if (episode !== undefined) await episode.close().catch(() => undefined);
+    if (episode !== undefined) await closeEpisode(episode, patience);
     // The episode may start after a timeout or stop; it is then closed.
     else void starting?.then((late) => late.close()).catch(() => undefined);
     throwIfAborted(signal);

@@ -16,7 +16,7 @@ import {
   type StepResult,
   type ToolSchema,
 } from "../contract/environment.ts";
-import { withTimeout } from "../contract/timeout.ts";
+import { type Patience, withTimeout } from "../contract/timeout.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { Generation, WeightSet } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
@@ -80,7 +80,7 @@ export interface CollectOptions<Task> {
   patience?: number;
   /**
    * Timeout of the environment for starting an episode or answering an action, in milliseconds.
-   * Default: none.
+   * Default: the environment's `stepTimeout`.
    */
   stepTimeout?: number;
   signal?: AbortSignal;
@@ -139,13 +139,14 @@ const closingPatience = 1000;
  *   and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
-  const { model, environment, episodes, concurrency } = options;
+  const { model, environment, episodes, concurrency, stepTimeout = environment.stepTimeout } = options;
   if (concurrency !== undefined) checkInteger(concurrency, "concurrency", 1);
   const failing = new AbortController();
   const signal = AbortSignal.any(
     options.signal === undefined ? [failing.signal] : [failing.signal, options.signal],
   );
   setMaxListeners(0, signal); // one listener per running episode
+  const playing = { ...options, signal, ...(stepTimeout !== undefined && { stepTimeout }) };
   const atOnce = Math.min(concurrency ?? episodes.length, episodes.length);
   const patience = environment.usage === undefined ? Number.POSITIVE_INFINITY : servicePatience;
   const batches = new Batches(model, atOnce, options.patience ?? patience, signal);
@@ -160,7 +161,7 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
         throwIfAborted(signal);
         const i = begun++;
         const onTokens = (tokens: number) => options.onTurn?.(over, tokens);
-        const trajectory = await play(episodes[i]!, i, batches, { ...options, signal }, onTokens);
+        const trajectory = await play(episodes[i]!, i, batches, playing, onTokens);
         trajectories[i] = trajectory;
         over++;
         options.onEpisode?.(trajectory);
@@ -175,7 +176,7 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
   };
   await Promise.all(Array.from({ length: atOnce }, playOneAfterAnother));
 
-  await Promise.all(episodes.slice(begun).map(({ from }) => close(from?.episode, { ...options, signal })));
+  await Promise.all(episodes.slice(begun).map(({ from }) => closeEpisode(from?.episode, playing)));
   if (failure !== undefined) throw failure.error;
   return trajectories;
 }
@@ -212,7 +213,7 @@ async function play<Task>(
     }
     lookBack(run);
   } finally {
-    await close(run.episode, options);
+    await closeEpisode(run.episode, options);
   }
   return {
     id: request.id,
@@ -288,10 +289,10 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
  * Closes an episode. Errors after the episode has ended are ignored, and one that hangs does not
  * keep a call from stopping.
  */
-async function close<Task>(episode: Episode | undefined, options: PlayOptions<Task>): Promise<void> {
+export async function closeEpisode(episode: Episode | undefined, options: Patience): Promise<void> {
   if (episode === undefined) return;
   const { stepTimeout = closingPatience, signal } = options;
-  const patience = signal.aborted ? { stepTimeout: Math.min(stepTimeout, closingPatience) } : options;
+  const patience = signal?.aborted ? { stepTimeout: Math.min(stepTimeout, closingPatience) } : options;
   await withTimeout(() => episode.close(), patience).catch(() => undefined);
 }
 

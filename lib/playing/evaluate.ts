@@ -32,7 +32,7 @@ export interface EvaluateOptions<Task> {
   weights?: WeightSet;
   /** See `CollectOptions`; ignored by a service. */
   constrainActions?: boolean;
-  /** Timeout of the environment, in milliseconds. Default: none. */
+  /** Timeout of the environment, in milliseconds. Default: the environment's `stepTimeout`. */
   stepTimeout?: number;
   /** Episodes already played in this evaluation; they are not played again. */
   played?: readonly EpisodeFigures[];

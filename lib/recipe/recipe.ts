@@ -54,6 +54,12 @@ const common = {
      */
     name: z.string().min(1),
     options: z.record(z.string(), z.unknown()).default({}),
+    /**
+     * Timeout for starting an episode and for answering an action, in milliseconds: an environment
+     * that takes longer is at fault, and only this episode ends. Default: the environment's own, or
+     * none.
+     */
+    stepTimeout: z.int().min(1).optional(),
   }),
   /** Supervised steps on the environment's scripted episodes before training. */
   warmup: warmupConfig.prefault({}),

@@ -220,7 +220,8 @@ async function run(
   lock: Lock | undefined,
   options: ResumeRunOptions,
 ): Promise<RecipeResult> {
-  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
+  const { name, options: settings, stepTimeout } = recipe.environment;
+  const environment = await openEnvironment(name, settings, stepTimeout);
   let stop: StopFile | undefined;
   try {
     if (recipe.algorithm === "sft") requireData(recipe.config);

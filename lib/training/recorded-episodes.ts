@@ -8,6 +8,7 @@
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Observation, ToolSchema } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import { type EpisodeRecord, fromRecord, isRestOf, trainableRecords } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -109,7 +110,8 @@ async function toolsOf<Task>(environment: Environment<Task>): Promise<ToolSchema
       `Episodes of another tokenizer must be rendered again with the tools of their environment, but ${environment.name} has no ` +
         "task to start. Name the environment in which they were played.",
     );
-  const episode = await environment.start(task, { seed: derivedSeed(0, streams.episode, 0) });
+  const start = () => environment.start(task, { seed: derivedSeed(0, streams.episode, 0) });
+  const episode = await withTimeout(start, environment);
   try {
     return episode.observation.tools ?? [];
   } finally {

@@ -8,6 +8,7 @@ import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { type Action, type Demonstration, type Environment, isSingleStep } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import {
   futureRequest,
@@ -125,7 +126,11 @@ export async function demonstrated<Task>(
   shown: Shown = { observedTargets: false },
 ): Promise<DemonstratedText[]> {
   requireDemonstrations(environment);
-  return demonstratedTexts(model, environment, await environment.demonstrate!(task, { seed }), shown);
+  const { stepTimeout = Number.POSITIVE_INFINITY, maxTurns } = environment;
+  // It may play an episode: its start and its turns.
+  const patience = { stepTimeout: stepTimeout * (1 + maxTurns) };
+  const demonstration = await withTimeout(() => environment.demonstrate!(task, { seed }), patience);
+  return demonstratedTexts(model, environment, demonstration, shown);
 }
 
 /** An example from a scripted episode, and its role. */

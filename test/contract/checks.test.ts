@@ -16,6 +16,7 @@ test.each([
   [{ maxTurns: 0 }, "maxTurns must be an integer of at least 1; it is 0"],
   [{ actionFormat: "txt" }, 'actionFormat must be one of text, tool, call, solution; it is "txt"'],
   [{ idle: "wait" }, 'idle must be an action, such as { text: "wait" }, or a call made by callAction'],
+  [{ stepTimeout: 0 }, "stepTimeout must be a positive number, in milliseconds; it is 0"],
   [{ name: undefined }, "name must be a string; it is undefined"],
 ])("a description with %o has a problem", (wrong, problem) => {
   const environment = { ...described, ...wrong } as never;

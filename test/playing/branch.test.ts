@@ -198,6 +198,14 @@ test("a fault ends only its branch, a spent budget ends all", async () => {
   };
   expect((await branch(late, trajectory, [1], "lamp", { stepTimeout: 1 })).rewards).toEqual([undefined]);
   await expect.poll(() => closed).toBe(true);
+  // The environment's own timeout; neither a step nor closing is waited for longer.
+  const never = () => new Promise<never>(() => {});
+  const hanging: Environment<Errand> = {
+    ...environment,
+    stepTimeout: 10,
+    start: async (...given) => ({ ...(await environment.start(...given)), step: never, close: never }),
+  };
+  expect((await branch(hanging, trajectory, [0, 1])).rewards).toEqual([undefined, undefined]);
   // The episodes of branches within the budget are closed.
   let open = 0;
   const poor: Environment<Errand> = {

@@ -214,6 +214,13 @@ describe("faults end only their own episode", () => {
     }
     expect(hanging.closed()).toBe(10);
 
+    // The environment's own timeout holds where the call has none.
+    const own = { ...hanging, stepTimeout: 30 };
+    const [first, second] = await play({ environment: own });
+    expect(first!.fault?.message).toContain("30 ms");
+    expect(second!.fault).toBeUndefined();
+    expect((await play({ environment: own, stepTimeout: 20 }))[0]!.fault?.message).toContain("20 ms");
+
     // An episode that starts after the timeout is closed.
     let closed = 0;
     const late = errandEnvironment();
@@ -222,8 +229,8 @@ describe("faults end only their own episode", () => {
       if (task.word === "key") await wait(60);
       return { ...(await start(task, options)), close: async () => void closed++ };
     };
-    const [first] = await play({ environment: late, stepTimeout: 20 });
-    expect(first).toMatchObject({ outcome: "environment-fault", turns: [] });
+    const [unstarted] = await play({ environment: late, stepTimeout: 20 });
+    expect(unstarted).toMatchObject({ outcome: "environment-fault", turns: [] });
     await vi.waitFor(() => expect(closed).toBe(10));
   });
 

@@ -164,6 +164,65 @@ test("a training whose environment cannot be closed keeps its result", async () 
   expect(lines.at(-1)).toBe("errands: closing failed: the socket is closed");
 });
 
+test("an environment that never answers costs the episode, with the recipe's timeout also in nlac eval", async () => {
+  const directory = join(root, "hanging");
+  const file = join(root, "hanging.js");
+  const errands = JSON.stringify(resolve("lib/environments/errands/index.ts"));
+  writeFileSync(
+    file,
+    `import { errands } from ${errands};
+     const never = () => new Promise(() => {});
+     export default () => {
+       const environment = errands();
+       let starts = 0;
+       const start = async (...given) => {
+         const number = ++starts % 4;
+         if (number === 1) return never();
+         const episode = await environment.start(...given);
+         return number === 2 ? { ...episode, step: never, close: never } : episode;
+       };
+       return { ...environment, start };
+     };`,
+  );
+  const recipe = await loadRecipe("errands", [
+    ...["config.iterations=1", "config.episodesPerIteration=4", "config.updatesPerIteration=1"],
+    ...[
+      "config.batchSize=1",
+      "config.rehearsal=0",
+      "config.evaluation.every=1",
+      "config.evaluation.episodes=4",
+    ],
+    ...[`environment.name=${file}`, "environment.stepTimeout=50"],
+  ]);
+  const notes: string[] = [];
+  const progress: Progress = { ...silentProgress, note: (line) => notes.push(line) };
+  expect(await trainRecipe(recipe, { directory, progress })).toMatchObject({ stopped: false, updates: 1 });
+  expect(notes).toEqual([
+    expect.stringMatching(/ failed with ERR_ENVIRONMENT: The environment gave no answer within 50 ms\.$/),
+  ]);
+  const rows = [...readRecords<MetricsRow>(join(directory, "metrics.jsonl"))];
+  expect(rows.flatMap(({ values }) => values["rollout/faults"] ?? [])).toEqual([2]);
+
+  for (const [more, timeout] of [
+    [[], 50],
+    [["--step-timeout", "20"], 20],
+  ] as const) {
+    const { output, errors } = await nlac(
+      "eval",
+      directory,
+      "--episodes",
+      "4",
+      "--no-floor",
+      "--json",
+      ...more,
+    );
+    expect(JSON.parse(output)).toMatchObject({ outcomes: { "environment-fault": 2 } });
+    expect(errors).toContain(
+      `2 episodes failed, the first with ERR_ENVIRONMENT: The environment gave no answer within ${timeout} ms.`,
+    );
+  }
+});
+
 test("a run that is continued has the API key of its proposer again", async () => {
   const directory = join(root, "proposer-key");
   const proposer = { model: "m", baseURL: "http://localhost:1", apiKey: "secret" };

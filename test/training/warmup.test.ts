@@ -239,3 +239,11 @@ test("an environment without demonstrations, or without tasks, is an error that 
   const empty = { ...environment, tasks: async () => [] };
   await expect(warmUp({ ...options, environment: empty })).rejects.toMatchObject({ code: "ERR_CONFIG" });
 });
+
+test("a demonstration that never ends is a fault after the time of an episode", async () => {
+  const hanging = { ...environment, stepTimeout: 5, demonstrate: () => new Promise<never>(() => {}) };
+  const options = { model: new ScriptedModel(() => ""), config: warmupConfig.parse({ steps: 1 }), seed: 0 };
+  await expect(warmUp({ ...options, environment: hanging })).rejects.toMatchObject({
+    ...{ code: "ERR_ENVIRONMENT", message: expect.stringContaining(`${5 * (environment.maxTurns + 1)} ms`) },
+  });
+});

@@ -82,3 +82,19 @@ test("episodes on test tasks are left out, and a file without others is refused"
   expect([...readSampled([mixed], model)].map(({ task }) => task)).toEqual(["train", "train"]);
   expect(() => [...readSampled([heldOut], model)]).toThrow(expect.objectContaining(refused));
 });
+
+test("an environment that never starts the episode with the tools is a fault after its timeout", async () => {
+  const environment = errandEnvironment();
+  const [episode] = await play(() => "Thought:\nhm\nAction:\nsoap", environment);
+  const path = join(root, "other-tokenizer.jsonl");
+  const writer = RecordWriter.resume(path);
+  const { turns, ...record } = toRecord(episode!);
+  writer.append({ ...record, turns: turns.map((turn) => ({ ...turn, text: "other ids" })) });
+  writer.close();
+  const hanging = {
+    ...environment,
+    ...{ actionFormat: "tool" as const, stepTimeout: 5, start: () => new Promise<never>(() => {}) },
+  };
+  const read = recordedEpisodes([path], new ScriptedModel(() => ""), hanging);
+  await expect(read.next()).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
+});

@@ -94,7 +94,7 @@ void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& 
     at::Tensor sum = part_of_output(y, adapter, i);
     if (by_pairs(x) && (by_rows || x.size(0) <= few_rows))
       sum.add_(run_pairs<float>(h, b, {}, at::kFloat));
-    else if (!by_pairs(x) || sum.scalar_type() == h.scalar_type())
+    else if (by_kernels(x) || sum.scalar_type() == h.scalar_type())
       add_product(h, b.t(), sum);
     else
       add_linear(h, b, {}, sum);

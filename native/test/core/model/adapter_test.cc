@@ -253,6 +253,18 @@ TEST_CASE("adapted products in bfloat16: few rows and many, with and without a f
   }
 }
 
+// The meta device computes nothing, but checks types as a GPU does, for which a mixed product failed.
+TEST_CASE("a device without the CPU's kernels adds an adapter to a float32 sum of bfloat16 products") {
+  const auto empty = [](at::IntArrayRef shape) {
+    return at::empty(shape, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
+  };
+  const Adapter adapter{{{"q_proj", 0, 0, 40}, {"v_proj", 60, 40, 30}}, empty({6, 70}), empty({70, 3}), 0.5};
+  const at::Tensor sum = at::empty({5, 90}, at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  const PackedMatrix matrix(empty({90, 70}));
+  CHECK_NOTHROW(matrix.add(empty({5, 70}), {}, sum, adapter));
+  CHECK((matrix.forward(empty({5, 70}), {}, adapter).scalar_type() == at::kBFloat16));
+}
+
 TEST_CASE("a frozen matrix's gradient is not computed") {
   const Adapted example("llama-llama3-bias", at::kDouble);
   Decoder decoder(example.model.config);

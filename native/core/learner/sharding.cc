@@ -234,8 +234,6 @@ void Learner::set_moments(AdamWMoments& moments, const AdamWMoments& whole) cons
 void Learner::make_sharded_gradients() {
   Shards& s = *shards_;
   const at::TensorOptions real = at::TensorOptions().dtype(at::kFloat).device(options_.device);
-  Weights gradients = master_.like(at::kFloat, options_.device);
-  const std::vector<at::Tensor> list = gradients.list();
   Units units(s.layout.units()), sums(s.layout.units());
   at::Tensor shared, scratch;
   if (s.exchanges_layers()) {
@@ -246,8 +244,11 @@ void Learner::make_sharded_gradients() {
   for (size_t u = 0; u < units.size(); ++u) {
     units[u] = s.exchanged(u) ? shared.narrow(0, 0, s.layout.elements(u)) : s.layout.whole(u, real);
     if (s.exchanged(u)) sums[u] = s.layout.own(u, real);
-    s.layout.point(list, u, units[u]);
   }
+  // Views from the start: a GPU may have no memory for all gradients at once.
+  Weights gradients = map_indexed(master_, [&](size_t i, const at::Tensor& shape) {
+    return s.layout.view(i, shape, units[s.layout.unit_of(i)]);
+  });
   s.gradients = std::move(units);
   s.scratch = std::move(scratch);
   s.sums = std::move(sums);

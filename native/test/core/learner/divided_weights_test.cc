@@ -423,6 +423,41 @@ TEST_CASE("Q heads are reset with the memory of the vocabulary's matrices, not o
   c10::SetCPUAllocator(counting.under, 1);
 }
 
+TEST_CASE("a rank's gradients take the memory of its parts and of one layer, not of the model") {
+  static CountingAllocator counting;
+  c10::SetCPUAllocator(&counting, 1);
+  ModelConfig config = tiny_config(Family::qwen3);
+  config.layers = 20;
+  const int64_t in_layers = layer_parameters_of(config) * 4;
+  int64_t others = -in_layers;
+  for (const at::Tensor& tensor : allocate_weights(config, at::kFloat, at::kMeta).list())
+    others += tensor.numel() * 4;
+  for (const int sharding : {2, 3}) {
+    CAPTURE(sharding);
+    std::vector<CountingAllocator::Count> counts(2);
+    std::array<int64_t, 2> most{};
+    run_ranks(2, [&](const Group& group) {
+      const auto own = static_cast<size_t>(group->rank());
+      CountingAllocator::Count& count = counts[own];
+      CountingAllocator::count = &count;
+      {
+        const auto learner =
+            Learner::create(config, 7, on_ranks(options_for(Kind::plain, at::kBFloat16), group, sharding));
+        const int64_t before = count.held;
+        count.most = 0;
+        learner->token_nll({}, true);
+        most[own] = count.most - before;
+      }
+      CountingAllocator::count = nullptr;
+    });
+    MESSAGE("bytes: ", in_layers, " of the layers in float32, ", others, " of the others, ", most[0],
+            " taken");
+    // Half of the layers are a rank's own; one more is received, and a part of it.
+    for (const int64_t taken : most) CHECK(taken < in_layers * 3 / 4 + others);
+  }
+  c10::SetCPUAllocator(counting.under, 1);
+}
+
 TEST_CASE("a rank holds less than at stage 2 while it trains") {
   static CountingAllocator counting;
   c10::SetCPUAllocator(&counting, 1);

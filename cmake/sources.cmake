@@ -211,6 +211,7 @@ set(nlac_test_cuda_sources
   native/test/cuda/draw_test.cc
   native/test/cuda/elementwise_test.cc
   native/test/cuda/ema_test.cc
+  native/test/cuda/error_test.cc
   native/test/cuda/sum_tree_test.cc
   native/test/cuda/token_rows_test.cc)
 set(nlac_test_cuda_inference_sources

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "core/error.h"
+#include "core/cuda_error.h"
 #include "core/generate/draw_math.h"
 #include "core/generate/id_mask.h"
 #include "core/model/kv_store.h"  // NLAC_KERNEL_DEVICE
@@ -79,7 +79,7 @@ void draw_on_gpu(const at::Tensor& logits, std::vector<CudaDraw>& draws) {
                          count, reinterpret_cast<const uint32_t*>(from + draw_bytes),
                          reinterpret_cast<cuda::DrawnToken*>(drawn.mutable_data_ptr<uint8_t>())},
                         c10::cuda::getCurrentCUDAStream());
-  NLAC_REQUIRE(status == cudaSuccess, "ERR_DEVICE", "drawing tokens: ", cudaGetErrorString(status));
+  check_cuda(status, "drawing tokens");
 
   const at::Tensor back = drawn.to(at::kCPU);
   const auto* result = reinterpret_cast<const cuda::DrawnToken*>(back.const_data_ptr<uint8_t>());

@@ -15,6 +15,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "core/cuda_error.h"
 #include "cuda/token_rows.h"
 #endif
 
@@ -339,7 +340,7 @@ void token_rows_on_cuda(const RowLoss& loss, const RowChunk& chunk) {
     rows.clipped = data_of<int32_t>(chunk.clipped);
   }
   const cudaError_t status = cuda::token_rows(loss, rows, c10::cuda::getCurrentCUDAStream().stream());
-  NLAC_REQUIRE(status == cudaSuccess, "ERR_DEVICE", "the token rows' kernel: ", cudaGetErrorString(status));
+  check_cuda(status, "the token rows' kernel");
 }
 
 #endif

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/cuda_error.h"
 #include "core/model/decoder.h"
 #include "core/model/families.h"
 #include "core/model/linear.h"
@@ -28,9 +28,7 @@ constexpr int64_t largest_recorded = 256;  // texts of a recorded step
 
 bool is_bf16(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16; }
 
-void check(cudaError_t status) {
-  NLAC_REQUIRE(status == cudaSuccess, "ERR_DEVICE", "an inference kernel: ", cudaGetErrorString(status));
-}
+void check(cudaError_t status) { check_cuda(status, "an inference kernel"); }
 
 int multiprocessors() {
   int device = 0, count = 0;

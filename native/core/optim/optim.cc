@@ -19,6 +19,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "core/cuda_error.h"
 #include "cuda/adamw.h"
 #include "cuda/ema.h"
 #endif
@@ -283,11 +284,6 @@ void average_on_cpu(const Averages& lists, float target_rate, const Rounding& ro
 
 bool on_gpu(const at::Tensor& tensor) { return tensor.is_cuda(); }
 
-void check_cuda(cudaError_t error) {
-  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL",
-               "a CUDA kernel did not start: ", cudaGetErrorString(error));
-}
-
 // Norm, clip factor and update follow each other on the stream; the host waits once, for the norm,
 // which it returns. Gradients are zeroed, and nothing else is changed where the norm is not finite.
 // Calls `begin` as step_on_cpu does.
@@ -313,7 +309,8 @@ double step_on_gpu(const Step& step, const std::function<void()>& begin) {
   begin();
   check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
                               step.update == nullptr ? 0.0f : static_cast<float>(step.update->target_rate),
-                              workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+                              workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()),
+             "a step's kernel");
   const auto norm = workspace[0].item<double>();
   if (!std::isfinite(norm)) return norm;
   // Copies that the pass does not write.
@@ -335,7 +332,8 @@ void average_on_gpu(const Averages& lists, float target_rate, const Rounding& ro
   }
   const c10::cuda::CUDAGuard guard(lists.target[0].device());
   check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), target_rate, rounding,
-                              c10::cuda::getCurrentCUDAStream()));
+                              c10::cuda::getCurrentCUDAStream()),
+             "a moving average's kernel");
 }
 
 #else

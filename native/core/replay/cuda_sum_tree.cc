@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "core/cuda_error.h"
 
 namespace nlac {
 namespace {
@@ -15,12 +15,7 @@ namespace {
 // Entries of a loaded file that are set at once.
 constexpr size_t load_batch = size_t{1} << 20;
 
-void check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, so that the next launch is not taken to have failed
-  fail(error == cudaErrorMemoryAllocation ? "ERR_OUT_OF_MEMORY" : "ERR_DEVICE",
-       "the sampler's GPU: ", cudaGetErrorString(error));
-}
+void check(cudaError_t error) { check_cuda(error, "the sampler's GPU"); }
 
 // Sets the thread's current device, and restores the former one in the destructor.
 class DeviceScope {

@@ -79,6 +79,20 @@ describe.runIf(testDevice === "cuda")("on a GPU", () => {
     expect(onGpu).toBeLessThan(2 * onCpu + 0.01);
   });
 
+  // Its B is zero. Families unlike Llama add its products to a float32 stream.
+  test.each(names)("%s with a new adapter in bfloat16 generates as without it", async (name) => {
+    const adapter = { rank: 2, alpha: 4, targets: ["q_proj", "o_proj"] } as const;
+    await using plain = await load(name, "cuda", "bfloat16");
+    await using adapted = await Learner.load(join(models, name), {
+      dtype: "bfloat16",
+      device: "cuda",
+      adapter,
+    });
+    const requests = prompts.map((tokens) => ({ tokens, maxNewTokens: 8, temperature: 0 }));
+    const [expected, got] = await Promise.all([plain.generate(requests), adapted.generate(requests)]);
+    expect(got.map(({ tokens }) => [...tokens])).toEqual(expected.map(({ tokens }) => [...tokens]));
+  });
+
   test("a checkpoint of either device continues on the other", async () => {
     await inDirectory(async (directory) => {
       const train = async (learner: Learner, steps: number) => {

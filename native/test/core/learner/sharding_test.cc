@@ -425,9 +425,10 @@ TEST_CASE("a rank that runs out of memory in a loss call does not hold up the ot
   const auto lone = make(Kind::plain, at::kFloat);
   lone->token_nll(some_texts(), true);
   lone->step(quick_step(), "");
+  // Not those within a collective: gloo's first one there fails on the other rank only by the timeout.
   for (const auto& [sharding, allocations] :
-       {std::pair{2, 100}, std::pair{2, 200}, std::pair{3, 10}, std::pair{3, 60}, std::pair{3, 61},
-        std::pair{3, 62}, std::pair{3, 63}, std::pair{3, 100}, std::pair{3, 150}, std::pair{3, 200}}) {
+       {std::pair{2, 84}, std::pair{2, 184}, std::pair{3, 10}, std::pair{3, 44}, std::pair{3, 45},
+        std::pair{3, 46}, std::pair{3, 47}, std::pair{3, 84}, std::pair{3, 134}, std::pair{3, 184}}) {
     CAPTURE(sharding);
     CAPTURE(allocations);
     const int stage = sharding, fails_after = allocations;

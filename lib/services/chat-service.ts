@@ -110,6 +110,17 @@ const optionsSchema = z.strictObject({
   fetch: z.custom<typeof fetch>((value) => typeof value === "function").default(() => fetch),
 });
 
+let importing: Promise<typeof Requests> | undefined;
+
+/**
+ * What the first request imports. Once: jiti, through which tests run lib/, cannot import a module
+ * twice at the same time.
+ */
+function openaiRequests(): Promise<typeof Requests> {
+  importing ??= import("./openai-requests.ts");
+  return importing;
+}
+
 /** Creates a service without sending a request. Throws ERR_CONFIG for invalid options. */
 export function chatService(options: ServiceOptions): ChatService {
   const { model, price, budget, timeout, maxRetries, fetch, ...given } = checkConfig(optionsSchema, options);
@@ -173,7 +184,7 @@ export function chatService(options: ServiceOptions): ChatService {
         ...(seed === undefined || sampling === 0 ? {} : { seed: seed % 2 ** 31 }),
       };
       const number = places.number();
-      const requests = await import("./openai-requests.ts");
+      const requests = await openaiRequests();
       // An attempt frees its place during the pauses between attempts.
       const attempt = () => places.within(number, signal, () => ask(requests, request, options));
       let text: string | undefined;

@@ -230,8 +230,8 @@ async function runWithSanitizers() {
 async function runWithSanitizersBeside() {
   const command = ["-n", "19", process.execPath, "scripts/test.mjs", "--sanitizers"];
   const { status, output } = await run("nice", command, { minutes: 80, silent: true });
-  const [, report, passed, failed] = /^(.*\n)(\d+) passed, (\d+) failed.*\n*$/s.exec(output) ?? [];
-  process.stdout.write(report ?? output);
+  const [, tests, passed, failed] = /^(.*\n)(\d+) passed, (\d+) failed.*\n*$/s.exec(output) ?? [];
+  process.stdout.write(tests ?? output);
   const crashed = passed === undefined || (status !== 0 && failed === "0");
   count("sanitizers", { passed: Number(passed ?? 0), failed: Number(failed ?? 0) + (crashed ? 1 : 0) });
 }

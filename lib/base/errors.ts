@@ -110,6 +110,6 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
 }
 
 /** Whether `error` says that a service's budget is spent, so that nothing else can use it. */
-export function isBudgetSpent(error: unknown): boolean {
+export function isBudgetSpent(error: unknown): error is NlacError {
   return error instanceof NlacError && error.code === "ERR_BUDGET";
 }

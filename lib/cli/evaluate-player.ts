@@ -4,7 +4,7 @@
 
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import { counted } from "../base/counted.ts";
-import { isAborted, isBudgetSpent, type NlacError } from "../base/errors.ts";
+import { isAborted, isBudgetSpent } from "../base/errors.ts";
 import { tasksOf } from "../contract/checks.ts";
 import type { Environment, Usage } from "../contract/environment.ts";
 import { formatFigure, TerminalProgress } from "../display/progress.ts";
@@ -152,8 +152,7 @@ export async function evaluatePlayer(
     .catch((error: unknown) => {
       if (isAborted(error)) return;
       if (!(error instanceof UncaughtError || isBudgetSpent(error))) throw error;
-      const { code, message } = error as NlacError;
-      failure = `${code}: ${message}`;
+      failure = `${error.code}: ${error.message}`;
     })
     .finally(() => progress.end());
   record?.sync();

@@ -383,79 +383,75 @@ TEST_CASE("layer by layer, generation needs the memory of a few layers instead o
   CHECK(saved > 3.5);
 }
 
-TEST_CASE("Q heads are reset with the memory of the vocabulary's matrices, not of the model") {
+// Most bytes that `work` takes at once on each of two ranks.
+static std::array<int64_t, 2> bytes_taken(const ModelConfig& config, Kind kind, int sharding,
+                                          const std::function<void(Learner&)>& work) {
   static CountingAllocator counting;
   c10::SetCPUAllocator(&counting, 1);
+  std::vector<CountingAllocator::Count> counts(2);
+  std::array<int64_t, 2> most{};
+  run_ranks(2, [&](const Group& group) {
+    const auto own = static_cast<size_t>(group->rank());
+    CountingAllocator::Count& count = counts[own];
+    CountingAllocator::count = &count;
+    {
+      const auto learner =
+          Learner::create(config, 7, on_ranks(options_for(kind, at::kBFloat16), group, sharding));
+      const int64_t before = count.held;
+      count.most = 0;
+      work(*learner);
+      most[own] = count.most - before;
+    }
+    CountingAllocator::count = nullptr;
+  });
+  c10::SetCPUAllocator(counting.under, 1);
+  return most;
+}
+
+// Bytes of the layers in float32, and of the other parameters.
+static std::pair<int64_t, int64_t> bytes_in_float32(const ModelConfig& config, Heads heads = Heads::none) {
+  int64_t whole = 0;
+  for (const at::Tensor& tensor : allocate_weights(config, at::kFloat, at::kMeta, heads).list())
+    whole += tensor.numel() * 4;
+  const int64_t in_layers = layer_parameters_of(config) * 4;
+  return {in_layers, whole - in_layers};
+}
+
+TEST_CASE("Q heads are reset with the memory of the vocabulary's matrices, not of the model") {
   ModelConfig config = tiny_config(Family::qwen3);
   config.layers = 20;
+  const auto [in_layers, others] = bytes_in_float32(config, Heads::q);
   for (const int sharding : {1, 3}) {
     CAPTURE(sharding);
-    std::vector<CountingAllocator::Count> counts(2);
-    std::array<int64_t, 2> most{};
-    int64_t in_layers = 0, others = 0;
-    run_ranks(2, [&](const Group& group) {
-      const auto own = static_cast<size_t>(group->rank());
-      CountingAllocator::Count& count = counts[own];
-      CountingAllocator::count = &count;
-      {
-        const auto learner =
-            Learner::create(config, 7, on_ranks(options_for(Kind::q, at::kBFloat16), group, sharding));
-        const int64_t before = count.held;
-        count.most = 0;
-        learner->reset_q_heads();
-        most[own] = count.most - before;
-        // Gloo's thread may release the last collective's tensors a moment later.
-        for (int wait = 0; wait < 500 && count.held > before; ++wait)
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        CHECK(count.held <= before);
-      }
-      CountingAllocator::count = nullptr;
+    const std::array<int64_t, 2> most = bytes_taken(config, Kind::q, sharding, [](Learner& learner) {
+      const CountingAllocator::Count& count = *CountingAllocator::count;
+      const int64_t before = count.held;
+      learner.reset_q_heads();
+      // Gloo's thread may release the last collective's tensors a moment later.
+      for (int wait = 0; wait < 500 && count.held > before; ++wait)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      CHECK(count.held <= before);
     });
-    const Weights shapes = allocate_weights(config, at::kFloat, at::kMeta, Heads::q);
-    for (const at::Tensor& tensor : shapes.list()) others += tensor.numel() * 4;
-    in_layers = layer_parameters_of(config) * 4;
-    others -= in_layers;
     MESSAGE("bytes: ", in_layers, " of the layers in float32, ", others, " of the others, ", most[0],
             " taken");
     // Gloo's buffers are among them. The layers, in float32, are not.
     for (const int64_t taken : most) CHECK(taken < std::min(4 * others, in_layers / 4));
   }
-  c10::SetCPUAllocator(counting.under, 1);
 }
 
 TEST_CASE("a rank's gradients take the memory of its parts and of one layer, not of the model") {
-  static CountingAllocator counting;
-  c10::SetCPUAllocator(&counting, 1);
   ModelConfig config = tiny_config(Family::qwen3);
   config.layers = 20;
-  const int64_t in_layers = layer_parameters_of(config) * 4;
-  int64_t others = -in_layers;
-  for (const at::Tensor& tensor : allocate_weights(config, at::kFloat, at::kMeta).list())
-    others += tensor.numel() * 4;
+  const auto [in_layers, others] = bytes_in_float32(config);
   for (const int sharding : {2, 3}) {
     CAPTURE(sharding);
-    std::vector<CountingAllocator::Count> counts(2);
-    std::array<int64_t, 2> most{};
-    run_ranks(2, [&](const Group& group) {
-      const auto own = static_cast<size_t>(group->rank());
-      CountingAllocator::Count& count = counts[own];
-      CountingAllocator::count = &count;
-      {
-        const auto learner =
-            Learner::create(config, 7, on_ranks(options_for(Kind::plain, at::kBFloat16), group, sharding));
-        const int64_t before = count.held;
-        count.most = 0;
-        learner->token_nll({}, true);
-        most[own] = count.most - before;
-      }
-      CountingAllocator::count = nullptr;
-    });
+    const std::array<int64_t, 2> most =
+        bytes_taken(config, Kind::plain, sharding, [](Learner& learner) { learner.token_nll({}, true); });
     MESSAGE("bytes: ", in_layers, " of the layers in float32, ", others, " of the others, ", most[0],
             " taken");
     // Half of the layers are a rank's own; one more is received, and a part of it.
     for (const int64_t taken : most) CHECK(taken < in_layers * 3 / 4 + others);
   }
-  c10::SetCPUAllocator(counting.under, 1);
 }
 
 TEST_CASE("a rank holds less than at stage 2 while it trains") {

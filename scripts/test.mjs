@@ -106,7 +106,7 @@ async function runSideBySide(jobs, atOnce) {
 async function runNativeTests(
   label,
   directory,
-  { only = /./, env: variables = {}, args: options = [], atOnce = 1, whole = atOnce > 1 } = {},
+  { only = /./, env: variables = {}, args: options = [], atOnce = 1, whole = atOnce > 1, minutes = 15 } = {},
 ) {
   const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
   const tests = list.status === 0 ? JSON.parse(list.stdout).tests.filter(({ name }) => only.test(name)) : [];
@@ -115,7 +115,7 @@ async function runNativeTests(
     const own = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
     const env = { ...Object.fromEntries(own.map((pair) => pair.split(/=(.*)/s).slice(0, 2))), ...variables };
     const [program, ...args] = command ?? [""];
-    const { status, output } = await run(program, [...args, ...options], { env, minutes: 15, whole });
+    const { status, output } = await run(program, [...args, ...options], { env, minutes, whole });
     const summary = /test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped/.exec(
       output,
     );
@@ -221,7 +221,8 @@ async function runWithSanitizers() {
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
-      tested.push(runNativeTests(build.name, join(root, "build", build.name), { whole: true }));
+      // Long limits: at low priority, a program's time depends on what runs beside it.
+      tested.push(runNativeTests(build.name, join(root, "build", build.name), { whole: true, minutes: 45 }));
   }
   await Promise.all(tested);
 }

@@ -42,23 +42,28 @@ interface Continued {
   closed: boolean;
 }
 
-const prompted = { addGenerationPrompt: true };
-
 /**
- * The ids that the template appends for `messages`.
+ * The ids that the template appends for `messages`. If the template writes the system message or the
+ * tools in the turn of the last question, they are not repeated: they stay where they were.
  *
  * @throws NlacError ERR_TOKENIZER if the template refuses the messages or does not append
  */
 export function continuationIds(
   renderer: TemplateRenderer,
   tokenizer: Tokenizer,
-  context: ContinuationContext,
+  given: ContinuationContext,
   messages: readonly Message[],
   options: RenderOptions,
 ): number[] {
+  const { inLastQuestion } = renderer;
+  const context = {
+    ...given,
+    system: given.system && !inLastQuestion.system,
+    tools: inLastQuestion.tools ? undefined : given.tools,
+  };
   const { calls } = context;
-  const given = renderer.turns(messages);
-  const turns = calls === undefined ? given : answering(given, calls, context.after === "tool" ? 1 : 0);
+  const said = renderer.turns(messages);
+  const turns = calls === undefined ? said : answering(said, calls, context.after === "tool" ? 1 : 0);
   const marking = renderer.marking(tokenizer, turns, context.tools, calls);
   const result =
     continued(renderer, context, turns, options, marking, tokenizer) ??
@@ -74,8 +79,21 @@ export function continuationIds(
         "the text before.",
     );
   }
+  if (context.after === "assistant" && turns.length === 0 && result.text === "")
+    return promptAfterAnswer(renderer, tokenizer, context, marking);
   const ids = encoded(tokenizer, marking, result);
   return result.closed ? ids : ids.slice(closingLength(tokenizer, ids));
+}
+
+/** The generation prompt that some templates write after every conversation, also if not requested. */
+function promptAfterAnswer(
+  renderer: TemplateRenderer,
+  tokenizer: Tokenizer,
+  context: ContinuationContext,
+  marking: Marking,
+): number[] {
+  const ids = encoded(tokenizer, marking, lastEnd(renderer, context, marking));
+  return ids.slice(closingIds(renderer, tokenizer, context).length);
 }
 
 /** The ids by which the template starts an assistant's turn that is followed by others. */
@@ -94,16 +112,26 @@ export function closingIds(
   tokenizer: Tokenizer,
   { system, tools }: Omit<ContinuationContext, "after">,
 ): number[] {
-  const context = { system, tools };
+  const context: ContinuationContext = { after: "assistant", system, tools };
   const marking = renderer.marking(tokenizer, [], tools);
-  const probe = probeOf(renderer, { ...context, after: "assistant" }, []);
-  const said = renderer.render(probe.messages, { tools }, marking);
-  const text = textAfter(probe, said);
-  const last = { before: said.slice(0, said.length - text.length), text, closed: true };
-  const grown = continued(renderer, { ...context, after: "assistant" }, [], prompted, marking, tokenizer);
-  if (grown === undefined || grown.closed) return encoded(tokenizer, marking, last);
+  const next: Turn[] = [{ role: "user", content: "On." }];
+  const grown = continued(renderer, context, next, {}, marking, tokenizer);
+  if (grown === undefined || grown.closed)
+    return encoded(tokenizer, marking, lastEnd(renderer, context, marking));
   const ids = encoded(tokenizer, marking, grown);
   return ids.slice(0, closingLength(tokenizer, ids));
+}
+
+/** What the template writes after an answer that is the last message. */
+function lastEnd(
+  renderer: TemplateRenderer,
+  { system, tools }: ContinuationContext,
+  marking: Marking,
+): Omit<Continued, "closed"> {
+  const probe = probeOf(renderer, { after: "assistant", system, tools }, []);
+  const said = renderer.render(probe.messages, { tools }, marking);
+  const text = textAfter(probe, said);
+  return { before: said.slice(0, said.length - text.length), text };
 }
 
 /** The text of `openingIds`. */

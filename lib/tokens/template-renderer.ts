@@ -63,6 +63,7 @@ export class TemplateRenderer {
   readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
   #readsTools: boolean | undefined;
   #readsCallIds: boolean | undefined;
+  #inLastQuestion: { system: boolean; tools: boolean } | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
   constructor(source: string, variables: Readonly<Record<string, unknown>>) {
@@ -102,6 +103,33 @@ export class TemplateRenderer {
       if (!refuses(error)) throw error;
       return false;
     }
+  }
+
+  /**
+   * Whether the template writes the system message, and the tools, in the turn of the last question
+   * instead of the first, as those of Mistral 7B v0.3 and Nemo do.
+   */
+  get inLastQuestion(): { system: boolean; tools: boolean } {
+    const [system, answer] = ["A probe of instructions.", "A probe of answers."] as const;
+    const turns: Turn[] = [
+      { role: "user", content: "Begin." },
+      { role: "assistant", content: answer },
+      { role: "user", content: "On." },
+    ];
+    const lastHas = (text: string, first: Turn[], tools?: ToolSchema[]): boolean => {
+      try {
+        const rendered = this.render([...first, ...turns], { tools });
+        return rendered.slice(rendered.lastIndexOf(answer)).includes(text);
+      } catch (error) {
+        if (!refuses(error)) throw error;
+        return false;
+      }
+    };
+    this.#inLastQuestion ??= {
+      system: lastHas(system, [{ role: "system", content: system }]),
+      tools: lastHas("probe_of_tools", [], [{ ...probeTool, name: "probe_of_tools" }]),
+    };
+    return this.#inLastQuestion;
   }
 
   /** The messages as the template needs them: with ids of calls, if it shows these. */

@@ -5,6 +5,7 @@ import { Conversation } from "../../lib/tokens/conversation.ts";
 import type { ConversationJson } from "../../lib/tokens/conversation-json.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { byteTokenizerParts, withControlTokens } from "../support/scripted-model.ts";
 import { smollm2Metadata, type TokenizerName, tokenizerNamed, tokenizerNames } from "./fixtures.ts";
 
 const tool: ToolSchema = {
@@ -216,6 +217,79 @@ it("gives each tool message its own turn if the previous one is already closed",
   conversation.append({ role: "tool", content: "one" }).append({ role: "tool", content: "two" });
   const turn = (text: string) => `<|im_start|>user\n<tool_response>\n${text}\n</tool_response><|im_end|>\n`;
   expect(tokenizer.decode(conversation.tokens.slice(start))).toBe(turn("one") + turn("two"));
+});
+
+describe("a template that puts instructions and tools into the turn of the last question", () => {
+  const source = `
+{%- set system = messages[0].content if messages[0].role == "system" else none %}
+{%- set others = messages[1:] if system else messages %}
+{%- for message in others %}
+  {%- if message.role == "user" %}
+    {%- if loop.last or others[loop.index0 + 1:] | selectattr("role", "equalto", "user") | list | length == 0 %}
+      {%- if tools %}{{ "[TOOLS]" ~ tools[0].function.name ~ "[/TOOLS]" }}{% endif %}
+      {{- "[INST]" ~ (system ~ "\\n" if system else "") ~ message.content ~ "[/INST]" }}
+    {%- else %}{{ "[INST]" ~ message.content ~ "[/INST]" }}{% endif %}
+  {%- else %}{{ message.content ~ "<|im_end|>" }}{% endif %}
+{%- endfor %}`;
+  const marks = ["[INST]", "[/INST]", "[TOOLS]", "[/TOOLS]"];
+  const tokenizer = new Tokenizer({
+    ...withControlTokens(byteTokenizerParts(), marks),
+    chatTemplate: source,
+  });
+  const template = ChatTemplate.of(tokenizer);
+
+  it("has them in the turn of the first question, and not again", () => {
+    const first: Message[] = [{ role: "system", content: "Answer in verse." }, user("One?")];
+    const conversation = Conversation.start(tokenizer, template, first, { tools: [tool] });
+    const asked = "[TOOLS]look_up[/TOOLS][INST]Answer in verse.\nOne?[/INST]";
+    expect(tokenizer.decode(conversation.prompt())).toBe(asked);
+    expect(conversation.prompt()).toEqual(template.encode(tokenizer, first, { tools: [tool] }));
+    conversation.appendAssistantText("Uno.").append(user("Two?"));
+    expect(tokenizer.decode(conversation.prompt())).toBe(`${asked}Uno.<|im_end|>[INST]Two?[/INST]`);
+  });
+
+  it("has in later turns the ids of a conversation without instructions and tools", () => {
+    const messages = [user("One?"), { role: "assistant" as const, content: "Uno." }, user("Two?")];
+    const conversation = Conversation.start(tokenizer, template, messages.slice(0, 1));
+    conversation.append(...messages.slice(1));
+    expect(conversation.prompt()).toEqual(template.encode(tokenizer, messages));
+  });
+});
+
+describe("a template that starts a reply after every conversation, also if not requested", () => {
+  const source = `
+{%- for message in messages %}
+  {{- "<|head|>" ~ message.role ~ "\\n" ~ message.content ~ "<|im_end|>" }}
+{%- endfor %}
+{{- "<|head|>assistant\\n" }}`;
+  const tokenizer = new Tokenizer({
+    ...withControlTokens(byteTokenizerParts(), ["<|head|>"]),
+    chatTemplate: source,
+  });
+  const template = ChatTemplate.of(tokenizer);
+
+  it("has one start of a reply before each reply", () => {
+    const messages: Message[] = [user("One?")];
+    const conversation = Conversation.start(tokenizer, template, messages);
+    const whole = () => template.encode(tokenizer, messages);
+    expect(conversation.prompt()).toEqual(whole());
+    for (const [answer, question] of [
+      ["Uno.", "Two?"],
+      ["Due.", "Three?"],
+    ] as const) {
+      conversation.appendAssistantText(answer);
+      messages.push({ role: "assistant", content: answer });
+      expect(tokenizer.decode(conversation.tokens).endsWith(`${answer}<|im_end|>`)).toBe(true);
+      expect(conversation.prompt()).toEqual(whole());
+      conversation.append(user(question));
+      messages.push(user(question));
+      expect(conversation.prompt()).toEqual(whole());
+    }
+    expect(tokenizer.decode(conversation.prompt())).toBe(
+      "<|head|>user\nOne?<|im_end|><|head|>assistant\nUno.<|im_end|><|head|>user\nTwo?<|im_end|>" +
+        "<|head|>assistant\nDue.<|im_end|><|head|>user\nThree?<|im_end|><|head|>assistant\n",
+    );
+  });
 });
 
 it("begins with the template's default system message, if it has one", () => {

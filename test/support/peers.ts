@@ -6,7 +6,9 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 
 const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
-const python = join(cache, "nlac", "peers", "bin", "python");
+/** Where scripts/peers.sh puts what it downloads. */
+export const peersDirectory = join(cache, "nlac", "peers");
+const python = join(peersDirectory, "bin", "python");
 
 /**
  * Its path; undefined, with a warning that names `what` is skipped, if it cannot import all of

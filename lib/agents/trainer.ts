@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { isAborted, NlacError } from "../base/errors.ts";
+import { isAborted, messageOf, NlacError } from "../base/errors.ts";
 import type { Environment } from "../contract/environment.ts";
 import { Learner } from "../learner/learner.ts";
 import type { Recipe } from "../recipe/recipe.ts";
@@ -228,7 +228,7 @@ export class Trainer {
   #fail(error: unknown): void {
     if (this.#failure === undefined) this.#options.reporting.failed(error);
     this.#failure = error;
-    this.#options.log(`training paused: ${error instanceof Error ? error.message : String(error)}`);
+    this.#options.log(`training paused: ${messageOf(error)}`);
     this.#begun(error);
   }
 

@@ -59,13 +59,10 @@ export class NotHere extends NlacError {
 export function fromNative(error: unknown): NlacError {
   if (error instanceof NlacError) return error;
   const code = (error as { code?: unknown } | null)?.code;
-  const message = error instanceof Error ? error.message : String(error);
   return new NlacError(
     typeof code === "string" && code.startsWith("ERR_") ? (code as ErrorCode) : "ERR_INTERNAL",
-    message,
-    {
-      cause: error,
-    },
+    messageOf(error),
+    { cause: error },
   );
 }
 

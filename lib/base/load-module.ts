@@ -2,7 +2,7 @@
 
 import { pathToFileURL } from "node:url";
 import { createJiti } from "jiti";
-import { NlacError } from "./errors.ts";
+import { messageOf, NlacError } from "./errors.ts";
 
 /**
  * The default export of the file at `path`, or all its exports.
@@ -16,7 +16,7 @@ export async function loadModule(path: string): Promise<unknown> {
     return module.default ?? module;
   } catch (error) {
     // The message of a syntax error has several lines; report it on one.
-    const reason = (error instanceof Error ? error.message : String(error)).trim().replaceAll(/\s+/g, " ");
+    const reason = messageOf(error).trim().replaceAll(/\s+/g, " ");
     throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
   }
 }

@@ -1,7 +1,7 @@
 /** A rank other than 0: executes the calls that rank 0 sends on its own learner. */
 
 import { hostname } from "node:os";
-import { NlacError } from "../base/errors.ts";
+import { messageOf, NlacError } from "../base/errors.ts";
 import type { Learner } from "../learner/learner.ts";
 import { Channel } from "./channel.ts";
 import { connectToFirst } from "./handshake.ts";
@@ -63,7 +63,8 @@ export async function serveRank(ranks: Ranks): Promise<void> {
         else value = await call(request, controller.signal);
         channel.send({ id, value } satisfies Reply);
       } catch (error) {
-        const { code, message } = error instanceof NlacError ? error : unexpected(error);
+        const code = error instanceof NlacError ? error.code : "ERR_INTERNAL";
+        const message = messageOf(error);
         channel.send({ id, code, message } satisfies Reply);
         // The others may wait for this rank in a collective: they continue when its sockets close.
         if (code === "ERR_PEER") end(message);
@@ -83,10 +84,4 @@ export async function serveRank(ranks: Ranks): Promise<void> {
     }
   }).finally(() => clearInterval(watch));
   await learner?.dispose();
-}
-
-function unexpected(error: unknown): NlacError {
-  return new NlacError("ERR_INTERNAL", error instanceof Error ? error.message : String(error), {
-    cause: error,
-  });
 }

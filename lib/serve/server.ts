@@ -17,7 +17,7 @@ import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import { counted } from "../base/counted.ts";
-import { NlacError } from "../base/errors.ts";
+import { messageOf, NlacError } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import type { WeightSet } from "../model/language-model.ts";
@@ -228,7 +228,7 @@ class Service {
   #openEpisodes(record: string, maxHeldTokens: number): Episodes {
     const { openLog, maxIdleMs, onRecord, log, learner, actionFormat, redact } = this.#options;
     const open = openLog === undefined ? undefined : new OpenLog(openLog);
-    const onFault = (error: unknown) => log?.(error instanceof Error ? error.message : String(error));
+    const onFault = (error: unknown) => log?.(messageOf(error));
     try {
       const episodes = new Episodes(record, maxHeldTokens, {
         ...(open && { open }),

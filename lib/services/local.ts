@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
 import { nothingUsed } from "../contract/environment.ts";
 import type { Learner } from "../learner/learner.ts";
@@ -96,8 +96,9 @@ export function localService(options: LocalServiceOptions): ChatService {
         used.completionTokens += generation.tokens.length;
       } catch (error) {
         throwIfAborted(signal);
-        const reason = error instanceof Error ? error.message : String(error);
-        throw new NlacError("ERR_SERVICE", `The service of ${name} failed: ${reason}`, { cause: error });
+        throw new NlacError("ERR_SERVICE", `The service of ${name} failed: ${messageOf(error)}`, {
+          cause: error,
+        });
       }
       if (generation.finishReason === "length") onCut?.();
       return replyOf(generation.text, name);

@@ -4,6 +4,7 @@
  */
 
 import OpenAI from "openai";
+import { messageOf } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
 import { BrokenAnswer } from "./retries.ts";
 
@@ -77,5 +78,5 @@ export function reason(error: unknown): string {
   if (error instanceof OpenAI.APIConnectionTimeoutError) return "no answer in time.";
   if (error instanceof OpenAI.APIConnectionError) return "no connection.";
   if (error instanceof OpenAI.APIError) return `status ${error.status}: ${error.message}`;
-  return error instanceof Error ? error.message : String(error);
+  return messageOf(error);
 }

@@ -5,6 +5,7 @@
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
+import { messageOf } from "../base/errors.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { runEvents } from "./config.ts";
 
@@ -185,7 +186,7 @@ export class SinkQueue {
         await inTime(this.#call(batch, signal), signal);
         return true;
       } catch (error) {
-        this.#lastError = reasonOf(error);
+        this.#lastError = messageOf(error);
         if (error instanceof PermanentError) return false;
       }
     }
@@ -204,7 +205,7 @@ export class SinkQueue {
 
   #lose(count: number, error?: unknown): void {
     this.#dropped += count;
-    if (error !== undefined) this.#lastError = reasonOf(error);
+    if (error !== undefined) this.#lastError = messageOf(error);
   }
 }
 
@@ -219,10 +220,4 @@ function inTime(work: Promise<void>, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", stop, { once: true });
     work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
   });
-}
-
-/** The cause of a failed fetch says more than "fetch failed". */
-function reasonOf(error: unknown): string {
-  const { cause, message } = error as { cause?: { message?: string; code?: string }; message?: string };
-  return cause?.message || cause?.code || message || String(error);
 }

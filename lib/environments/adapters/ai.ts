@@ -3,7 +3,7 @@
  * the package.
  */
 
-import { NlacError } from "../../base/errors.ts";
+import { messageOf, NlacError } from "../../base/errors.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "../define-tool.ts";
 
 /** The part of that package's tools that the adapter uses. */
@@ -52,7 +52,7 @@ export async function aiTools<State = unknown, Task = unknown>(
             return await lastOf(await execute(input, given));
           } catch (error) {
             if (error instanceof NlacError) throw error;
-            throw new ToolError(error instanceof Error ? error.message : String(error));
+            throw new ToolError(messageOf(error));
           }
         },
       });

@@ -1,6 +1,6 @@
 /** Adapter for the tools of a Model Context Protocol server, for `defineEnvironment`. */
 
-import { NlacError } from "../../base/errors.ts";
+import { messageOf, NlacError } from "../../base/errors.ts";
 import { maxDelayMs } from "../../base/timer.ts";
 import { type Tool, ToolError, tool } from "../define-tool.ts";
 import { fetchFromServer } from "./mcp-fetch.ts";
@@ -111,9 +111,11 @@ async function listPage(client: McpClient, cursor: string | undefined, timeout: 
   try {
     return await client.listTools(cursor === undefined ? {} : { cursor }, { timeout });
   } catch (error) {
-    throw new NlacError("ERR_ENVIRONMENT", `The MCP server does not list its tools: ${messageOf(error)}`, {
-      cause: error,
-    });
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `The MCP server does not list its tools: ${shortMessageOf(error)}`,
+      { cause: error },
+    );
   }
 }
 
@@ -136,8 +138,8 @@ async function call(
   } catch (error) {
     const { code } = error as { code?: unknown };
     if (code === unknownSession) await connection.close();
-    if (code === invalidParams) throw new ToolError(messageOf(error));
-    throw new Error(messageOf(error), { cause: error });
+    if (code === invalidParams) throw new ToolError(shortMessageOf(error));
+    throw new Error(shortMessageOf(error), { cause: error });
   }
   const text = textOf(result);
   if (text.length > maxResultLength)
@@ -146,9 +148,9 @@ async function call(
   return text;
 }
 
-/** The message of an error, part of which a server may have written. */
-function messageOf(error: unknown): string {
-  const { message } = error as Error;
+/** The beginning of the message of an error, part of which a server may have written. */
+function shortMessageOf(error: unknown): string {
+  const message = messageOf(error);
   return message.length > maxMessageLength ? `${message.slice(0, maxMessageLength)} …` : message;
 }
 
@@ -219,7 +221,7 @@ async function open(source: Exclude<McpSource, McpClient>, onClose: () => void) 
     await client.close().catch(() => undefined);
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      `The MCP server ${JSON.stringify(server)} cannot be used: ${messageOf(error)}`,
+      `The MCP server ${JSON.stringify(server)} cannot be used: ${shortMessageOf(error)}`,
       { cause: error },
     );
   }

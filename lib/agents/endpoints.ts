@@ -14,7 +14,7 @@
 import { z } from "zod";
 import { refuseCrossSite } from "../serve/guard.ts";
 import { hashOf, idempotencyKey } from "../serve/repeated-rewards.ts";
-import { badRequest, RequestError } from "../serve/request-error.ts";
+import { badRequest, noEpisode, RequestError } from "../serve/request-error.ts";
 import type { Extension } from "../serve/server.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Correction } from "./corrections.ts";
@@ -69,7 +69,8 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     const version = c.req.param("version");
     const kept = trained.versions().map(({ name }) => name);
     if (!kept.includes(version))
-      throw notFound(
+      throw new RequestError(
+        404,
         `There is no version ${version}. Use one of: ${kept.join(", ") || "none yet"}.`,
         "version_not_found",
       );
@@ -119,7 +120,7 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     const episode = c.req.param("id");
     const wasOpen = await episodes!.forget(episode);
     const wasRecorded = await trained.deleteRecorded(episode);
-    if (!wasOpen && !wasRecorded) throw notFound(`There is no episode ${episode}.`, "episode_not_found");
+    if (!wasOpen && !wasRecorded) throw noEpisode(episode);
     return c.json({ id: episode, deleted: true });
   });
   const { tasks, testTasks } = trained;
@@ -132,12 +133,12 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
     if (from.isFull)
       throw new RequestError(
         429,
-        "rate_limit_error",
         `${from.leased} tasks are leased; reward or release some of them first.`,
         "too_many_leases",
       );
     const lease = from.next();
-    if (lease === undefined) throw notFound(`There are no tasks of the split "${split}" here.`, "no_tasks");
+    if (lease === undefined)
+      throw new RequestError(404, `There are no tasks of the split "${split}" here.`, "no_tasks");
     return c.json({ ...lease, split });
   });
   const onLease = (episode: string, held: boolean) => {
@@ -156,8 +157,4 @@ export function addEndpoints({ app, episodes, read }: Extension, trained: Traine
 
 function shownVersion({ name, checkpoint, time, quality }: Version) {
   return { id: name, object: "version", checkpoint, created: Math.floor(time / 1000), metrics: quality };
-}
-
-function notFound(message: string, code: string): RequestError {
-  return new RequestError(404, "invalid_request_error", message, code);
 }

@@ -60,24 +60,14 @@ export class PinnedVersions {
   #asAnswer(error: unknown, name: string): RequestError {
     try {
       if (!this.#isKept(name))
-        return new RequestError(
-          404,
-          "invalid_request_error",
-          `The version ${name} is not kept.`,
-          "model_not_found",
-          "model",
-        );
+        return new RequestError(404, `The version ${name} is not kept.`, "model_not_found", "model");
     } catch {} // the versions cannot be read, nor can this one
     const answer = asRequestError(error);
     // Never a status of 4xx: the request is not at fault.
     const isBusy = answer.status === 503;
     const { message, code } = isBusy ? answer : failureOf(error);
-    return new RequestError(
-      isBusy ? 503 : 500,
-      "server_error",
-      `The version ${name} cannot be loaded. ${message}`,
-      ...([code, null, { cause: error }] as const),
-    );
+    const what = `The version ${name} cannot be loaded. ${message}`;
+    return new RequestError(isBusy ? 503 : 500, what, code, null, { cause: error });
   }
 
   async dispose(): Promise<void> {
@@ -94,7 +84,6 @@ export class PinnedVersions {
       if (unused === undefined)
         throw new RequestError(
           503,
-          "server_error",
           `Requests use all of the ${this.#most} versions that may be pinned at a time; come back later.`,
           "version_busy",
         );

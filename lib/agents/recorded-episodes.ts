@@ -5,7 +5,7 @@ import { inSlices } from "../base/slices.ts";
 import { type EpisodeRecord, readEpisodeRecordsFrom } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { badRequest, RequestError, requireTrained } from "../serve/request-error.ts";
+import { badRequest, noEpisode, requireTrained } from "../serve/request-error.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { WrittenCalls } from "../tokens/template.ts";
 import type { CorrectionRequest } from "./endpoints.ts";
@@ -45,13 +45,7 @@ export class RecordedEpisodes {
     const found = this.#searching.then(() => this.#find(episode));
     this.#searching = found.catch(() => undefined);
     const record = await found;
-    if (record === undefined)
-      throw new RequestError(
-        404,
-        "invalid_request_error",
-        `There is no episode ${episode}.`,
-        "episode_not_found",
-      );
+    if (record === undefined) throw noEpisode(episode);
     const { turns, split, conversation } = record;
     requireTrained(episode, split);
     const corrected = turns[turn];

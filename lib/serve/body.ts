@@ -3,7 +3,7 @@
 import type { IncomingMessage } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
-import { RequestError } from "./request-error.ts";
+import { badRequest, RequestError } from "./request-error.ts";
 
 /** Bodies of the largest size that may be held at a time. */
 const bodiesAtOnce = 8;
@@ -31,7 +31,6 @@ export class Bodies {
     if (type !== "application/json")
       throw new RequestError(
         415,
-        "invalid_request_error",
         "The request's content-type must be application/json.",
         "unsupported_media_type",
       );
@@ -54,10 +53,7 @@ export class Bodies {
         chunks.length = 0;
         reject(error);
       };
-      const brokenOff = () =>
-        refuse(
-          new RequestError(400, "invalid_request_error", "The request is incomplete.", "incomplete_body"),
-        );
+      const brokenOff = () => refuse(badRequest("The request is incomplete.", null, "incomplete_body"));
       const take = (chunk: Buffer) => {
         received.bytes += chunk.length;
         this.#held += chunk.length;
@@ -75,14 +71,14 @@ export class Bodies {
 
   #tooLarge(): RequestError {
     const message = `A request may have ${this.#maxBytes} bytes at most.`;
-    return new RequestError(413, "invalid_request_error", message, "request_too_large");
+    return new RequestError(413, message, "request_too_large");
   }
 }
 
 function tooMany(c: Context): RequestError {
   c.header("retry-after", "1");
   const message = "Requests that are being read take too much memory; come back later.";
-  return new RequestError(429, "rate_limit_error", message, "queue_full");
+  return new RequestError(429, message, "queue_full");
 }
 
 /**

@@ -32,7 +32,7 @@ import {
   requestHash,
   withReward,
 } from "./repeated-rewards.ts";
-import { badRequest, RequestError, requireTrained } from "./request-error.ts";
+import { badRequest, noEpisode, type RequestError, requireTrained } from "./request-error.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
 import { idleEpisodes, paidWorkers, workersOf } from "./sub-episodes.ts";
 
@@ -349,7 +349,7 @@ export class Episodes {
     const episode = this.#open.get(name);
     if (episode !== undefined) return episode;
     if (this.#closed.has(name)) throw this.#over(name);
-    throw new RequestError(404, "invalid_request_error", `There is no episode ${name}.`, "episode_not_found");
+    throw noEpisode(name);
   }
 
   /** Writes episodes that end now, all or none of them, and closes them. */

@@ -81,7 +81,6 @@ function hostOf(url: string): string | undefined {
 function refused(header: string, value: string, code: string, option: string): RequestError {
   return new RequestError(
     403,
-    "invalid_request_error",
     `The ${header} ${JSON.stringify(value.slice(0, 200))} is not allowed; the server's option ${option} allows it.`,
     code,
   );

@@ -89,7 +89,6 @@ export class RequestQueue {
     if (pinned !== undefined && this.learner.versions?.().includes(pinned)) return;
     throw new RequestError(
       404,
-      "invalid_request_error",
       `This server has no model ${JSON.stringify(name)}; it serves ${JSON.stringify(this.#options.name)}.`,
       "model_not_found",
       "model",
@@ -153,7 +152,7 @@ export class RequestQueue {
   #full(c: Context): RequestError {
     c.header("retry-after", String(retryAfter));
     const message = `${this.#texts + this.#entering} completions are in progress or waiting; come back later.`;
-    return new RequestError(429, "rate_limit_error", message, "queue_full");
+    return new RequestError(429, message, "queue_full");
   }
 
   /**
@@ -168,8 +167,7 @@ export class RequestQueue {
     onToken?: OnToken,
   ): Promise<Generation[]> {
     const { weights = "online", maxWaiting = 256 } = this.#options;
-    if (this.#draining)
-      throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
+    if (this.#draining) throw new RequestError(503, "The server is being stopped.", "stopping");
     if (requests.length > maxWaiting)
       throw badRequest(
         `${requests.length} completions were requested at once; ${maxWaiting} are the most.`,

@@ -21,8 +21,8 @@ function reply(job: ReadJob): ReadReply {
     return { result: read(job) };
   } catch (error) {
     if (error instanceof NlacError) return { failed: [error.code, error.message] };
-    const { status, type, message, code, parameter } = asRequestError(error);
-    return { refused: [status, type, message, code, parameter] };
+    const { status, message, code, parameter } = asRequestError(error);
+    return { refused: [status, message, code, parameter] };
   }
 }
 

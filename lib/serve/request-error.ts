@@ -11,13 +11,11 @@ const maxMessage = 1000;
 /** A response with an error status. */
 export class RequestError extends Error {
   readonly status: 400 | 401 | 403 | 404 | 408 | 413 | 415 | 429 | 500 | 503;
-  readonly type: string;
   readonly code: string | null;
   readonly parameter: string | null;
 
   constructor(
     status: RequestError["status"],
-    type: string,
     message: string,
     code: string | null = null,
     parameter: string | null = null,
@@ -25,9 +23,14 @@ export class RequestError extends Error {
   ) {
     super(message.length > maxMessage ? `${message.slice(0, maxMessage)}…` : message, options);
     this.status = status;
-    this.type = type;
     this.code = code;
     this.parameter = parameter;
+  }
+
+  /** OpenAI's name for errors of this status. */
+  get type(): string {
+    if (this.status === 429) return "rate_limit_error";
+    return this.status >= 500 ? "server_error" : "invalid_request_error";
   }
 
   /** The body in OpenAI's format. */
@@ -42,7 +45,11 @@ export function badRequest(
   parameter: string | null = null,
   code = parameter === null ? "invalid_request" : "invalid_value",
 ) {
-  return new RequestError(400, "invalid_request_error", message, code, parameter);
+  return new RequestError(400, message, code, parameter);
+}
+
+export function noEpisode(name: string): RequestError {
+  return new RequestError(404, `There is no episode ${name}.`, "episode_not_found");
 }
 
 /** Throws a RequestError of status 400 for an episode that is held out of training. */
@@ -82,11 +89,10 @@ export function asRequestError(error: unknown): RequestError {
     const { code, message } = error;
     if (code === "ERR_VALUE" || code === "ERR_TOKENIZER" || code === "ERR_CONFIG")
       return badRequest(message, null, code);
-    if (code === "ERR_OUT_OF_MEMORY" || code === "ERR_ABORTED")
-      return new RequestError(503, "server_error", message, code);
+    if (code === "ERR_OUT_OF_MEMORY" || code === "ERR_ABORTED") return new RequestError(503, message, code);
   }
   const { code, message } = failureOf(error);
-  return new RequestError(500, "server_error", message, code, null, { cause: error });
+  return new RequestError(500, message, code, null, { cause: error });
 }
 
 /** A failure of the server for its log: a stack, and those of its causes. */

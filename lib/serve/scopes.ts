@@ -47,19 +47,9 @@ export function requireScope(
   // Every key is compared, so that the time does not tell which one matched.
   const matching = known.filter(([key]) => sameSecret(authorization, `Bearer ${key}`));
   if (matching.length === 0)
-    throw new RequestError(
-      401,
-      "invalid_request_error",
-      "The API key is missing or wrong.",
-      "invalid_api_key",
-    );
+    throw new RequestError(401, "The API key is missing or wrong.", "invalid_api_key");
   if (matching.some(([, allowed]) => allowed.includes(scope))) return;
-  throw new RequestError(
-    403,
-    "invalid_request_error",
-    `This API key lacks the scope ${scope}.`,
-    "missing_scope",
-  );
+  throw new RequestError(403, `This API key lacks the scope ${scope}.`, "missing_scope");
 }
 
 /** Compares in constant time. */

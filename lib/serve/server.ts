@@ -274,15 +274,7 @@ class Service {
     const { token, tokens, name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
     app.onError((error, c) => answerError(c, error, this.#options.log));
     app.notFound((c) =>
-      answerError(
-        c,
-        new RequestError(
-          404,
-          "invalid_request_error",
-          `There is no ${c.req.method} ${c.req.path}.`,
-          "not_found",
-        ),
-      ),
+      answerError(c, new RequestError(404, `There is no ${c.req.method} ${c.req.path}.`, "not_found")),
     );
     if (corsOrigins.length > 0) app.use("*", corsFor(corsOrigins));
     app.use("*", guard({ host, allowHosts, corsOrigins }));

@@ -7,7 +7,7 @@
  *   GET /api/from-checkpoint?run&n   figures of a sample that were not recorded; loads the model
  */
 
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { type Context, Hono } from "hono";
@@ -15,6 +15,7 @@ import { NlacError } from "../base/errors.ts";
 import { guard } from "../serve/guard.ts";
 import { listenOn } from "../serve/listen.ts";
 import { asRequestError } from "../serve/request-error.ts";
+import { isSameSecret } from "../serve/scopes.ts";
 import { answer, numberOf, versions } from "./api.ts";
 import { FromCheckpoint } from "./from-checkpoint.ts";
 import { type Assets, servedPage, servedPolicy } from "./page.ts";
@@ -84,7 +85,7 @@ export async function serveDash(runs: DashRuns, options: DashOptions): Promise<D
   app.get("/main.js", asset(assets.script, "text/javascript; charset=utf-8"));
   app.get("/main.css", asset(assets.styles, "text/css; charset=utf-8"));
   app.use("/api/*", async (c, next) => {
-    if (!isSame(c.req.header("authorization") ?? "", `Bearer ${token}`))
+    if (!isSameSecret(c.req.header("authorization"), `Bearer ${token}`))
       return c.json({ message: "The token is missing or wrong: open the link that nlac dash prints." }, 401);
     return next();
   });
@@ -165,10 +166,4 @@ function answerError(c: Context, error: Error, log: (line: string) => void): Res
   const { status, body } = asRequestError(error);
   if (status === 500) log(error.stack ?? error.message);
   return c.json({ message: body.error.message }, status);
-}
-
-/** Compares in constant time. */
-function isSame(given: string, wanted: string): boolean {
-  const hash = (text: string) => createHash("sha256").update(text).digest();
-  return timingSafeEqual(hash(given), hash(wanted));
 }

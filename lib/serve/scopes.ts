@@ -33,19 +33,14 @@ export function scopeOf(path: string, method: string): Scope {
  * Without any keys, everything is allowed.
  *
  * @param authorization the header of the request
- * @param all the key that may do everything
  */
-export function requireScope(
-  authorization: string | undefined,
-  scope: Scope,
-  all: string | undefined,
-  keys: Readonly<Record<string, readonly Scope[]>> = {},
-): void {
-  const known: [string, readonly Scope[]][] = Object.entries(keys);
-  if (all !== undefined) known.push([all, scopes]);
-  if (known.length === 0) return;
+export function requireScope(authorization: string | undefined, scope: Scope, keys: Keys): void {
+  if (!requiresKey(keys)) return;
+  const { token, tokens = {} } = keys;
+  const known: [string, readonly Scope[]][] = Object.entries(tokens);
+  if (token !== undefined) known.push([token, scopes]);
   // Every key is compared, so that the time does not tell which one matched.
-  const matching = known.filter(([key]) => sameSecret(authorization, `Bearer ${key}`));
+  const matching = known.filter(([key]) => isSameSecret(authorization, `Bearer ${key}`));
   if (matching.length === 0)
     throw new RequestError(401, "The API key is missing or wrong.", "invalid_api_key");
   if (matching.some(([, allowed]) => allowed.includes(scope))) return;
@@ -53,7 +48,7 @@ export function requireScope(
 }
 
 /** Compares in constant time. */
-function sameSecret(given: string | undefined, wanted: string): boolean {
+export function isSameSecret(given: string | undefined, wanted: string): boolean {
   const hash = (text: string) => createHash("sha256").update(text).digest();
   return timingSafeEqual(hash(given ?? ""), hash(wanted));
 }

@@ -271,7 +271,7 @@ class Service {
 
   #routes(): void {
     const { app } = this;
-    const { token, tokens, name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
+    const { name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
     app.onError((error, c) => answerError(c, error, this.#options.log));
     app.notFound((c) =>
       answerError(c, new RequestError(404, `There is no ${c.req.method} ${c.req.path}.`, "not_found")),
@@ -288,7 +288,7 @@ class Service {
       this.#queue.draining ? c.json({ status: "stopping" }, 503) : c.json({ status: "ok" }),
     );
     app.use("/v1/*", async (c, next) => {
-      requireScope(c.req.header("authorization"), scopeOf(c.req.path, c.req.method), token, tokens);
+      requireScope(c.req.header("authorization"), scopeOf(c.req.path, c.req.method), this.#options);
       await next();
     });
     const model = {

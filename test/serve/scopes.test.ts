@@ -36,11 +36,11 @@ describe("scopeOf", () => {
 
 describe("requireScope", () => {
   const keys = { asker: ["ask"], trainer: ["ask", "train"] } as const;
-  const status = (key: string | undefined, scope: Scope, all?: string) =>
-    statusOf(() => requireScope(key, scope, all, keys));
+  const status = (key: string | undefined, scope: Scope, token?: string) =>
+    statusOf(() => requireScope(key, scope, { tokens: keys, ...(token !== undefined && { token }) }));
 
   it("allows everything without keys", () => {
-    expect(statusOf(() => requireScope(undefined, "train", undefined))).toBe(200);
+    expect(statusOf(() => requireScope(undefined, "train", {}))).toBe(200);
   });
 
   it("answers 401 without a known key, also if one of its parts is right", () => {

@@ -1,5 +1,6 @@
-/** The frame and styles of nlac's pages, each a self-contained file. */
+/** The frame and styles of nlac's pages, and the data and policies in them. */
 
+import { createHash } from "node:crypto";
 import { fontFamily, inThemes, themes } from "./image.ts";
 import { escaped } from "./svg.ts";
 
@@ -25,13 +26,13 @@ export function pageStyles(css: string): string {
 }
 
 /**
- * @param page.styles from `pageStyles`
+ * @param page.styles of the page, if they are not in a file of their own
  * @param page.head additional lines of the head
  * @param page.body lines of markup
  */
 export function htmlPage(page: {
   title: string;
-  styles: string;
+  styles?: string;
   head?: readonly string[];
   body: readonly string[];
 }): string {
@@ -44,7 +45,7 @@ export function htmlPage(page: {
     '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
     '<meta name="color-scheme" content="light dark"/>',
     `<title>${escaped(page.title)}</title>`,
-    `<style>${page.styles}</style>`,
+    ...(page.styles === undefined ? [] : [`<style>${page.styles}</style>`]),
     "</head>",
     "<body>",
     ...page.body,
@@ -52,4 +53,17 @@ export function htmlPage(page: {
     "</html>",
     "",
   ].join("\n");
+}
+
+/** The source in a content security policy that allows exactly this script or style. */
+export function hashSource(text: string): string {
+  return `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+}
+
+/** JSON that is safe inside a script element. */
+export function scriptJson(value: unknown): string {
+  return JSON.stringify(value).replace(
+    /[<>&\u2028\u2029]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }

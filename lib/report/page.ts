@@ -4,10 +4,9 @@
  * the page's own script and style.
  */
 
-import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { version } from "../base/version.ts";
-import { htmlPage, pageStyles } from "../display/html.ts";
+import { hashSource, htmlPage, pageStyles, scriptJson } from "../display/html.ts";
 import { inThemes, themes } from "../display/image.ts";
 import { formatFigure } from "../display/progress.ts";
 import { escaped, round } from "../display/svg.ts";
@@ -84,8 +83,8 @@ export function renderEpisodes(
   const styles = pageStyles(css);
   const policy = [
     "default-src 'none'",
-    `script-src '${hash(script)}'`,
-    `style-src '${hash(styles)}'`,
+    `script-src ${hashSource(script)}`,
+    `style-src ${hashSource(styles)}`,
     "base-uri 'none'",
     "form-action 'none'",
   ].join("; ");
@@ -115,14 +114,10 @@ export function renderEpisodes(
       '<main id="episodes"></main>',
       "<noscript><p>Showing the episodes needs JavaScript.</p></noscript>",
       `<footer><p>nlac ${escaped(version)}</p></footer>`,
-      `<script type="application/json" id="data">${embedded(dataOf(episodes))}</script>`,
+      `<script type="application/json" id="data">${scriptJson(dataOf(episodes))}</script>`,
       `<script>${script}</script>`,
     ],
   });
-}
-
-function hash(text: string): string {
-  return `sha256-${createHash("sha256").update(text).digest("base64")}`;
 }
 
 /** What `nlac eval --diagnose` measured. */
@@ -184,12 +179,4 @@ function dataOf(episodes: readonly EpisodeRecord[]): unknown {
     };
   });
   return { texts: [...texts.keys()], episodes: drawn };
-}
-
-/** JSON that is safe inside a script element. */
-function embedded(value: unknown): string {
-  return JSON.stringify(value).replace(
-    /[<>&\u2028\u2029]/g,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
 }

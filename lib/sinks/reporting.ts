@@ -3,6 +3,7 @@
 import { counted } from "../base/counted.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
+import { overlay } from "../base/overlay.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { CollapseDetector } from "./collapse.ts";
@@ -87,29 +88,16 @@ export class Reporting {
   /** `run`, whose rows and episodes are sent too, after they were recorded. */
   of(run: TrainingRun): TrainingRun {
     if (this.#queues.length === 0) return run;
-    const reporting = this;
-    return {
-      signal: run.signal,
-      progress: run.progress,
-      samplesPerUpdate: run.samplesPerUpdate,
-      ...(run.nextEpisodes && { nextEpisodes: run.nextEpisodes }),
-      detailEvery: run.detailEvery,
-      tokenBytes: run.tokenBytes,
-      probes: run.probes,
-      restore: () => run.restore(),
-      sample: (record) => run.sample(record),
-      draws: (record) => run.draws(record),
-      probe: (record) => run.probe(record),
-      checkpoint: (checkpoint, force) => run.checkpoint(checkpoint, force),
-      metrics(step, values) {
+    return overlay(run, {
+      metrics: (step: number, values: Record<string, number>) => {
         run.metrics(step, values);
-        reporting.row(step, values, run.rowCount);
+        this.row(step, values, run.rowCount);
       },
-      trajectory(trajectory) {
+      trajectory: (trajectory: Trajectory) => {
         run.trajectory(trajectory);
-        reporting.episode(trajectory);
+        this.episode(trajectory);
       },
-    };
+    });
   }
 
   /**

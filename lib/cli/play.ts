@@ -1,7 +1,7 @@
 /** `nlac play`: watch a model play, answer it in place of the environment, or play yourself. */
 
 import type { Command } from "commander";
-import { NlacError } from "../base/errors.ts";
+import { isAborted, NlacError } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
 import { closeEnvironment, startEpisode, takeStep, tasksOf } from "../contract/checks.ts";
 import { type Environment, type Episode, isOver } from "../contract/environment.ts";
@@ -117,7 +117,7 @@ async function playAlone(name: string, flags: PlayFlags, command: Command): Prom
 }
 
 function isInterruption(error: unknown, person: Person | undefined): boolean {
-  return error instanceof NlacError && error.code === "ERR_ABORTED" && person?.signal.aborted === true;
+  return isAborted(error) && person?.signal.aborted === true;
 }
 
 function sayStopped(): void {

@@ -1,7 +1,7 @@
 /** Opens the sinks of a recipe, and sends them what a run records. */
 
 import { counted } from "../base/counted.ts";
-import { NlacError } from "../base/errors.ts";
+import { isAborted, messageOf, NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { overlay } from "../base/overlay.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -132,9 +132,9 @@ export class Reporting {
 
   /** Call with the error that ended the run. */
   failed(error: unknown): void {
-    const { code, message } = error as { code?: string; message?: string };
-    const isStop = code === "ERR_ABORTED";
-    this.#event(isStop ? "stopped" : "crashed", [code, message ?? String(error)].filter(Boolean).join(": "));
+    const { code } = error as { code?: string };
+    const kind = isAborted(error) ? "stopped" : "crashed";
+    this.#event(kind, [code, messageOf(error)].filter(Boolean).join(": "));
   }
 
   /**

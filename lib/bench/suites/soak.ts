@@ -7,7 +7,7 @@
 import { spawn } from "node:child_process";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
-import { NlacError } from "../../base/errors.ts";
+import { isAborted } from "../../base/errors.ts";
 import { DEFAULT_MODEL } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
 import type { GenerateRequest } from "../../model/language-model.ts";
@@ -185,7 +185,7 @@ async function callOnce(learner: Learner, requests: GenerateRequest[], breakOff:
   try {
     await texts;
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED")) throw error;
+    if (!isAborted(error)) throw error;
   }
 }
 

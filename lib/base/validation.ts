@@ -116,6 +116,12 @@ export function clearMessage(issue: z.core.$ZodRawIssue): string | undefined {
   return `Unrecognized key${named.length > 1 ? "s" : ""}: ${named.join(", ")}`;
 }
 
+/** The first problem of a value that does not fit a schema: "files: name: Invalid input". */
+export function firstIssue({ issues }: z.ZodError): string {
+  const { path, message } = issues[0]!;
+  return [...path, message].join(": ");
+}
+
 /** What each kind of a union expects; undefined if zod does not say it of any. */
 function eachOf(kinds: readonly (readonly z.core.$ZodIssue[])[]): string | undefined {
   const reasons = kinds.flatMap(([first]) => {

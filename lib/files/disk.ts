@@ -21,6 +21,7 @@ import { dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
+import { firstIssue } from "../base/validation.ts";
 
 /** Calls `use`. Turns file system errors into ERR_IO that names `path`. */
 export function onDisk<T>(path: string, use: () => T): T {
@@ -88,8 +89,7 @@ export function readJson<T>(path: string, schema: z.ZodType<T>, code: ErrorCode)
 export function whyNot(error: unknown): string {
   if (error instanceof SyntaxError) return "it is not JSON.";
   if (!(error instanceof z.ZodError)) return (error as Error).message;
-  const { path, message } = error.issues[0]!;
-  return `${[...path, message].join(": ")}.`;
+  return `${firstIssue(error)}.`;
 }
 
 /** Throws `code` with `advice` unless `path` is a new or empty directory; ERR_IO. */

@@ -24,6 +24,7 @@ import { crc32 } from "node:zlib";
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
+import { firstIssue } from "../base/validation.ts";
 import { AppendOnlyFile, type FileStart, onDisk, removeRemains } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
@@ -289,8 +290,7 @@ export function* readRecordsOf<T>(path: string, schema: z.ZodType<T>): Generator
 export function recordOf<T>(schema: z.ZodType<T>, record: unknown, where: string): T {
   const parsed = schema.safeParse(record);
   if (parsed.success) return parsed.data;
-  const { path, message } = parsed.error.issues[0]!;
-  throw new NlacError("ERR_RUN", `${where}: ${[...path, message].join(": ")}.`);
+  throw new NlacError("ERR_RUN", `${where}: ${firstIssue(parsed.error)}.`);
 }
 
 /** A line in messages; the first is 1, at byte `from`. */

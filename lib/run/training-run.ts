@@ -4,7 +4,8 @@
  */
 
 import { z } from "zod";
-import { isBudgetSpent, NlacError } from "../base/errors.ts";
+import { isAborted, isBudgetSpent, NlacError } from "../base/errors.ts";
+import { firstIssue } from "../base/validation.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import type { Stream, Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -60,10 +61,9 @@ export function parseState<Schema extends z.ZodType>(
 ): z.output<Schema> {
   const parsed = schema.safeParse(state);
   if (parsed.success) return parsed.data;
-  const { path, message } = parsed.error.issues[0]!;
   throw new NlacError(
     "ERR_CHECKPOINT",
-    `The checkpoint's state does not belong to this algorithm: ${[...path, message].join(": ")}.`,
+    `The checkpoint's state does not belong to this algorithm: ${firstIssue(parsed.error)}.`,
   );
 }
 
@@ -139,7 +139,7 @@ export async function rollBack(
   error: unknown,
   save: () => Promise<void>,
 ): Promise<void> {
-  const stopped = error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted;
+  const stopped = isAborted(error) && run.signal.aborted;
   if (!stopped && !isBudgetSpent(error)) throw error;
   await model.discardGradients();
   await model.dropCaches();

@@ -8,7 +8,7 @@
  *   rollback.json        the version that is being restored
  */
 
-import { chmodSync, existsSync, statSync } from "node:fs";
+import { chmodSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { z } from "zod";
 import { isAborted, NlacError, throwIfAborted } from "../base/errors.ts";
@@ -33,7 +33,7 @@ import {
 } from "../recipe/train-recipe.ts";
 import { warmUpRun } from "../recipe/warm-up-run.ts";
 import { checkpointPath, hasCheckpoint } from "../run/checkpoints.ts";
-import { readDescription } from "../run/description.ts";
+import { isRun, readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import { endless } from "../run/training-run.ts";
 import type { Episodes } from "../serve/episodes.ts";
@@ -162,7 +162,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
 
   const closers: (() => unknown)[] = [];
   try {
-    const isFound = existsSync(join(path, "run.json"));
+    const isFound = isRun(path);
     // Without checkpoints it may still have episodes, if somebody deleted its checkpoints.
     const file = join(path, "episodes.jsonl");
     const recorded = onDisk(file, () => statSync(file, { throwIfNoEntry: false }))?.size ?? 0;

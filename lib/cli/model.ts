@@ -4,8 +4,9 @@ import { NlacError } from "../base/errors.ts";
 import { Learner } from "../learner/learner.ts";
 import type { LearnerOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { baseOf, isRun, recipeIfRun, recipeOf } from "../recipe/run-recipe.ts";
+import { baseOf, recipeIfRun, recipeOf } from "../recipe/run-recipe.ts";
 import { learnerDirectory, rewardModelDirectory } from "../run/checkpoints.ts";
+import { isRun } from "../run/description.ts";
 
 /** The options of a learner that commands have flags for. */
 export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;

@@ -1,13 +1,13 @@
 /** `nlac verify`: checks the files of a run, a model or a recording for damage. */
 
 import { existsSync, statSync } from "node:fs";
-import { join } from "node:path";
 import type { Command } from "commander";
 import { printable } from "../display/printable.ts";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import { modelFaults } from "../learner/verify.ts";
 import { recipeIfAny } from "../recipe/run-recipe.ts";
+import { isRun } from "../run/description.ts";
 import { type Verified, verifyRun } from "../run/verify.ts";
 import { isRecording, playRecording } from "../services/recording.ts";
 
@@ -55,7 +55,7 @@ function lineOf({ path, faults }: Verified): string {
 }
 
 async function* partsOf(name: string): AsyncGenerator<Verified> {
-  if (existsSync(join(name, "run.json"))) {
+  if (isRun(name)) {
     for await (const part of verifyRun(name)) {
       // If a readable run.json has a recipe, it must be valid.
       if (part.path.endsWith("run.json") && part.faults.length === 0)

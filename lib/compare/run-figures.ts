@@ -1,12 +1,11 @@
 /** Reads a run for a comparison: its curve over steps and tokens, its costs, and its build. */
 
 import { existsSync } from "node:fs";
-import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { endsUnfinished } from "../files/records.ts";
 import type { Build } from "../run/build.ts";
-import { readDescription } from "../run/description.ts";
+import { isRun, readDescription } from "../run/description.ts";
 import { metricsPath, readMetrics } from "../run/metrics.ts";
 
 /**
@@ -144,7 +143,7 @@ const recordedBuilds = z.array(
  * ERR_RUN.
  */
 export function readBuild(path: string): string | null {
-  if (!existsSync(join(path, "run.json"))) return null;
+  if (!isRun(path)) return null;
   const builds = recordedBuilds.safeParse(readDescription(path).builds);
   if (!builds.success || builds.data.length === 0) return null;
   return builds.data

@@ -17,7 +17,7 @@ import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe } from "../recipe/recipe.ts";
 import { changedFields } from "../recipe/run-recipe.ts";
 import { hasCheckpoint } from "../run/checkpoints.ts";
-import { readDescription } from "../run/description.ts";
+import { isRun, readDescription } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 import type { PlannedRun } from "./comparison.ts";
 
@@ -86,7 +86,7 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
  * Throws ERR_RUN.
  */
 export function requireSameRecipe({ path, resolved }: TrainableRun): void {
-  if (!existsSync(join(path, "run.json"))) return;
+  if (!isRun(path)) return;
   let description: Record<string, unknown>;
   try {
     description = readDescription(path);

@@ -243,11 +243,6 @@ export class DashRun {
   }
 }
 
-/** Whether a directory is a run. */
-export function isRun(path: string): boolean {
-  return existsSync(join(path, "run.json")) && statSync(path).isDirectory();
-}
-
 function episodeSummary(value: unknown, where: string): EpisodeSummary {
   const record = episodeOf(value, where);
   const { id, task, outcome, reward, turns, success } = figuresOf(record);

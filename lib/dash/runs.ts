@@ -4,7 +4,8 @@ import { type Dirent, existsSync, readdirSync, statSync } from "node:fs";
 import { basename, join, relative, resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { onDisk } from "../files/disk.ts";
-import { DashRun, isRun } from "./run.ts";
+import { isRun } from "../run/description.ts";
+import { DashRun } from "./run.ts";
 
 /** Depth of directories in which runs are looked for; comparisons keep theirs in a subdirectory. */
 const maxDepth = 3;

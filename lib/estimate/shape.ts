@@ -7,6 +7,7 @@ import { shippedModel } from "../hub/resolve-model.ts";
 import type { AdapterOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory } from "../run/checkpoints.ts";
+import { isRun } from "../run/description.ts";
 import { gemma4Layers } from "./gemma4-shape.ts";
 import type { DeltaShape, ExpertsShape, LayerAttention, ModelShape } from "./model-shape.ts";
 
@@ -83,7 +84,7 @@ export const publicModels: Readonly<Record<string, ModelShape>> = {
  */
 export function findShape(model: string | { config: Record<string, unknown> }): ModelShape {
   if (typeof model !== "string") return shapeOf(model.config, "the recipe's model");
-  const directory = existsSync(join(model, "run.json"))
+  const directory = isRun(model)
     ? learnerDirectory(model)
     : existsSync(model)
       ? model

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../base/errors.ts";
-import { readDescription, withoutKeys } from "../run/description.ts";
+import { isRun, readDescription, withoutKeys } from "../run/description.ts";
 import { parseRecipe, type Recipe } from "./recipe.ts";
 
 /** The recipe that a run was started with. Throws ERR_RUN, also if it has none; ERR_CONFIG. */
@@ -18,10 +18,6 @@ export function recipeOf(run: string): Recipe {
 export function recipeIfAny(run: string): Recipe | undefined {
   const { recipe } = readDescription(run);
   return recipe === undefined ? undefined : parseRecipe(recipe, run);
-}
-
-export function isRun(path: string): boolean {
-  return existsSync(join(path, "run.json"));
 }
 
 /**

@@ -14,9 +14,13 @@ export function requireNewRun(path: string): void {
   requireEmpty(path, "ERR_RUN", "Choose another directory, or continue with --resume.");
 }
 
+export function isRun(path: string): boolean {
+  return existsSync(join(path, "run.json"));
+}
+
 /** Throws ERR_RUN unless `path` has a run.json. */
 export function requireRun(path: string): void {
-  if (existsSync(join(path, "run.json"))) return;
+  if (isRun(path)) return;
   throw new NlacError("ERR_RUN", `${path} is not a run directory: it has no run.json.`);
 }
 

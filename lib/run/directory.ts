@@ -22,7 +22,7 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { readEpisodes, toRecord, trajectoriesPath } from "../episodes/records.ts";
@@ -47,7 +47,7 @@ import {
   setAsideAfter,
   type WholeCheckpoint,
 } from "./checkpoints.ts";
-import { readDescription, requireNewRun, writeDescription } from "./description.ts";
+import { isRun, readDescription, requireNewRun, writeDescription } from "./description.ts";
 import { type MetricsRow, metricsPath } from "./metrics.ts";
 import type { DrawsRecord, ProbeRecord, SampleRecord } from "./samples.ts";
 import { type RunStatus, StatusWriter } from "./status.ts";
@@ -112,14 +112,13 @@ export class RunDirectory implements TrainingRun {
     const lock = lockRun(path);
     try {
       // Another process may have started a run here in the meantime.
-      if (existsSync(join(path, "run.json"))) requireNewRun(path);
+      if (isRun(path)) requireNewRun(path);
       makeDirectory(join(path, "checkpoints"));
       writeDescription(path, { id: randomUUID(), ...options.description });
       return new RunDirectory(path, options, lock);
     } catch (error) {
       // Without run.json, a directory with anything in it could neither be resumed nor used again.
-      if (!existsSync(join(path, "run.json")))
-        rmSync(join(path, "checkpoints"), { recursive: true, force: true });
+      if (!isRun(path)) rmSync(join(path, "checkpoints"), { recursive: true, force: true });
       lock.release();
       throw error;
     }

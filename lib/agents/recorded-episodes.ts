@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { inSlices } from "../base/slices.ts";
-import { type EpisodeRecord, readEpisodeRecordsFrom } from "../episodes/records.ts";
+import { type EpisodeRecord, readPlacedEpisodes } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { badRequest, noEpisode, requireTrained } from "../serve/request-error.ts";
@@ -59,7 +59,7 @@ export class RecordedEpisodes {
     while (this.#replacements !== this.#recording.replacements); // it was replaced meanwhile
     const place = this.#places.get(episode);
     if (place === undefined) return undefined;
-    for (const { record } of readEpisodeRecordsFrom(this.#path, place, chunkBytes)) return record;
+    for (const { record } of readPlacedEpisodes(this.#path, { from: place, chunkBytes })) return record;
     return undefined;
   }
 
@@ -70,7 +70,8 @@ export class RecordedEpisodes {
       this.#end = 0;
       this.#replacements = this.#recording.replacements;
     }
-    for await (const { record, start, end } of inSlices(readEpisodeRecordsFrom(this.#path, this.#end))) {
+    const added = readPlacedEpisodes(this.#path, { from: this.#end });
+    for await (const { record, start, end } of inSlices(added)) {
       this.#places.set(record.task, start);
       this.#end = end;
     }

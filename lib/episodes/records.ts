@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
-import { lineAt, readRecords, readRecordsFrom } from "../files/records.ts";
+import { lineAt, readPlacedRecords, readRecords } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { ConversationJson } from "../tokens/conversation-json.ts";
@@ -131,19 +131,25 @@ export function writtenAfter<S extends { source: string; start: number }>(
  * @throws NlacError ERR_RUN for a damaged line, or a record that is not an episode or has a reward
  *   that is not a finite number; ERR_IO
  */
-export function* readEpisodeRecords(path: string, bytes?: number): Generator<EpisodeRecord> {
+export function* readEpisodeRecords(
+  path: string,
+  bytes: number = Number.POSITIVE_INFINITY,
+): Generator<EpisodeRecord> {
   let line = 0;
-  for (const record of readRecords(path, undefined, bytes)) yield episodeOf(record, lineAt(path, ++line));
+  for (const record of readRecords(path, { bytes })) yield episodeOf(record, lineAt(path, ++line));
 }
 
-/** As `readEpisodeRecords`, from byte `from` on, where a record begins, with the offsets of each. */
-export function* readEpisodeRecordsFrom(
+/**
+ * As `readEpisodeRecords`, with the places of the episodes, from byte `from` on, where one begins.
+ * `chunkBytes`: bytes per read.
+ */
+export function* readPlacedEpisodes(
   path: string,
-  from: number,
-  chunkBytes?: number,
+  options: { from: number; chunkBytes?: number },
 ): Generator<{ record: EpisodeRecord; start: number; end: number }> {
+  const { from } = options;
   let line = 0;
-  for (const { record, ...place } of readRecordsFrom(path, from, chunkBytes))
+  for (const { record, ...place } of readPlacedRecords(path, options))
     yield { record: episodeOf(record, lineAt(path, ++line, from)), ...place };
 }
 

@@ -245,17 +245,16 @@ export function lockRecords(path: string): Lock | undefined {
 /**
  * The records of a file in order, one in memory at a time.
  *
- * @param chunkBytes bytes per read
- * @param bytes length up to which the file is read. Default: all of it
+ * @param options.chunkBytes bytes per read
+ * @param options.bytes length up to which the file is read. Default: all of it
  * @throws NlacError ERR_RUN with the line number for damage other than an unfinished end; ERR_IO
  */
 export function* readRecords<T>(
   path: string,
-  chunkBytes: number = 2 ** 20,
-  bytes: number = Number.POSITIVE_INFINITY,
+  { chunkBytes = 2 ** 20, bytes = Number.POSITIVE_INFINITY } = {},
 ): Generator<T> {
   if (bytes <= 0) return;
-  for (const { record, end } of wholeRecords(path, { chunkBytes })) {
+  for (const { record, end } of readPlacedRecords(path, { chunkBytes })) {
     yield record as T;
     if (end >= bytes) return;
   }
@@ -266,15 +265,6 @@ export interface PlacedRecord {
   record: unknown;
   start: number;
   end: number;
-}
-
-/** As `readRecords`, from byte `from` on, where a record begins. */
-export function readRecordsFrom(
-  path: string,
-  from: number,
-  chunkBytes: number = 2 ** 20,
-): Generator<PlacedRecord> {
-  return wholeRecords(path, { chunkBytes, from });
 }
 
 /**
@@ -339,12 +329,15 @@ const newline = 0x0a;
  */
 export function recordedBytes(path: string, unsynced = false): number {
   let whole = 0;
-  for (const { end } of wholeRecords(path, { unsynced })) whole = end;
+  for (const { end } of readPlacedRecords(path, { unsynced })) whole = end;
   return whole;
 }
 
-/** The records of a file from byte `from` on; of records that count together, all. */
-function* wholeRecords(
+/**
+ * As `readRecords`, with the places of the records, from byte `from` on, where one begins. Of records
+ * that count together, it returns all or none. `unsynced`: see `RecordWriter.resume`.
+ */
+export function* readPlacedRecords(
   path: string,
   { chunkBytes = 2 ** 20, unsynced = false, from = 0 },
 ): Generator<PlacedRecord> {

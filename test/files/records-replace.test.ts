@@ -27,7 +27,7 @@ it("replaces records while others are appended, and gives the event loop turns",
     const writer = RecordWriter.resume(path);
     for (const row of rows(20_000)) writer.append(row);
     const { bytes } = writer;
-    const before = () => readRecords<{ i: number }>(path, undefined, bytes);
+    const before = () => readRecords<{ i: number }>(path, { bytes });
     function* even() {
       for (const row of before()) if (row.i % 2 === 0) yield row;
     }

@@ -121,11 +121,11 @@ test("records are whole for any chunk size, even if it splits multi-byte charact
   write(path, records);
   const whole = readFileSync(path);
   for (let chunkBytes = 1; chunkBytes <= whole.length + 1; chunkBytes++) {
-    expect([...readRecords(path, chunkBytes)]).toEqual(records);
+    expect([...readRecords(path, { chunkBytes })]).toEqual(records);
   }
   writeFileSync(path, whole.subarray(0, -3));
   for (const chunkBytes of [1, 7, 64]) {
-    expect([...readRecords(path, chunkBytes)]).toEqual(records.slice(0, -1));
+    expect([...readRecords(path, { chunkBytes })]).toEqual(records.slice(0, -1));
   }
 });
 
@@ -134,7 +134,7 @@ test("a file is read lazily: damage is reported where it is reached", () => {
   write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);
   writeFileSync(path, readFileSync(path, "utf8").replace("third", "thurd"));
   for (const chunkBytes of [1, 50, 1000]) {
-    const records = readRecords(path, chunkBytes);
+    const records = readRecords(path, { chunkBytes });
     expect([records.next().value, records.next().value]).toEqual([{ first: 1 }, { second: 2 }]);
     expect(() => records.next()).toThrow(
       expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining(`${path}: line 3`) }),
@@ -186,7 +186,7 @@ describe("sectors of zeros, which a crash leaves where a write did not reach the
       for (const to of edges.slice(i + 1)) {
         writeFileSync(path, whole);
         zeroed(path, from, to);
-        expect([...readRecords(path, 100)]).toEqual([{ first: 1 }]);
+        expect([...readRecords(path, { chunkBytes: 100 })]).toEqual([{ first: 1 }]);
         const writer = RecordWriter.resume(path);
         expect(writer.bytes).toBe(begin);
         writer.append("new");

@@ -5,6 +5,7 @@ import { counted } from "../base/counted.ts";
 import { NlacError, NotHere } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
 import { closeEnvironment, tasksOf } from "../contract/checks.ts";
+import { alignColumns } from "../display/columns.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { gpuReached, links } from "../estimate/devices.ts";
@@ -163,7 +164,7 @@ function renderMemory({ assumed, atLimits }: Fit): string {
   phase("generation", "in addition, during generation");
   phase("training", "or during training");
   rows.push(["peak", formatBytes(assumed.peak), formatBytes(atLimits.peak)]);
-  return table(rows);
+  return alignColumns(rows);
 }
 
 function renderDevices(fits: readonly Fit[]): string {
@@ -182,7 +183,7 @@ function renderDevices(fits: readonly Fit[]): string {
       duration(seconds(time.run)),
     ]);
   }
-  return table(rows);
+  return alignColumns(rows);
 }
 
 function room(bytes: number): string {
@@ -203,7 +204,7 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
     then.length > 0
       ? `It then fits at the limits on ${listed(then)}.`
       : `Even then no device in the table has enough memory: in this recipe, weights, gradients, moments and θ̄ take ${formatBytes(weightBytes(devices[0]!))}.`;
-  const lines = remedies.length === 0 ? [] : [table(rows)];
+  const lines = remedies.length === 0 ? [] : [alignColumns(rows)];
   return [...lines, paragraph(verdict)].join("\n");
 }
 
@@ -242,7 +243,7 @@ function renderRanks({ learner }: Recipe, { device, plans, fewest, fewestAssumed
   const meaning = `"layerwise" is learner.layerwiseGeneration=true: generation sends the layers again for each token of all running sequences, and for each 2,048 tokens of prompts. Sharding 3 without it sends as much once after each change of the weights.`;
   const rates = `Times assume ${formatPercent(reached)} of ${formatBytes(machine)}/s between ${gpusPerMachine} GPUs of a machine, and of ${formatBytes(network)}/s between machines.`;
   const notes = [verdict, now, ...(layerwise ? [meaning] : []), rates];
-  return [table(rows), paragraph(notes.filter(Boolean).join(" "))].join("\n");
+  return [alignColumns(rows), paragraph(notes.filter(Boolean).join(" "))].join("\n");
 }
 
 function renderFewest({ device, plan }: NonNullable<RankPlans["fewest"]>): string {
@@ -295,16 +296,6 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
       `Times are for one device with no other load.${cores.join("")} GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; no step of a large model has been timed on one.`,
     ),
   ].join("\n");
-}
-
-/** The first column is left-aligned, the others right-aligned. */
-function table(rows: readonly (readonly string[])[]): string {
-  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
-  return rows
-    .map((row) =>
-      row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join("  "),
-    )
-    .join("\n");
 }
 
 const units = [

@@ -1,5 +1,6 @@
 /** Tables of a report, and their rendering as plain text and Markdown. */
 
+import { alignColumns } from "../display/columns.ts";
 import { formatSeconds } from "../display/progress.ts";
 import { formatBytes } from "../display/reporter.ts";
 import type { Interval } from "../statistics/intervals.ts";
@@ -216,24 +217,8 @@ export function renderText(table: Table, width = Number.POSITIVE_INFINITY): stri
     used += 2 + widths[i]!;
   }
   return blocks
-    .map((columns) => {
-      const of = (cells: readonly string[]) => columns.map((i) => cells[i]!);
-      return renderColumns({ headings: of(table.headings), rows: table.rows.map(of) });
-    })
+    .map((columns) => alignColumns(lines.map((cells) => columns.map((i) => cells[i]!))))
     .join("\n\n");
-}
-
-function renderColumns({ headings, rows }: Table): string {
-  const lines = [headings, ...rows];
-  const widths = headings.map((_, i) => Math.max(...lines.map((cells) => cells[i]!.length)));
-  return lines
-    .map((cells) =>
-      cells
-        .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n");
 }
 
 export function renderMarkdown(report: Report): string {

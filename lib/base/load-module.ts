@@ -2,6 +2,7 @@
 
 import { pathToFileURL } from "node:url";
 import { createJiti } from "jiti";
+import { extensionOf } from "./child-process.ts";
 import { messageOf, NlacError } from "./errors.ts";
 
 /**
@@ -35,7 +36,7 @@ const entries = {
  * The modules that a user's file gets when it imports "nlac": this package, wherever the file is.
  */
 async function entryPoints(): Promise<Record<string, unknown>> {
-  const extension = import.meta.url.endsWith(".ts") ? ".ts" : ".js";
+  const extension = extensionOf(import.meta.url);
   const load = async ([name, file]: [string, string]) => [
     name,
     (await import(new URL(`../${file}${extension}`, import.meta.url).href)) as unknown,

@@ -1,14 +1,13 @@
 /** Starts threads of the package's own modules. */
 
 import { once } from "node:events";
-import { extname } from "node:path";
 import { Worker, type WorkerOptions } from "node:worker_threads";
+import { extensionOf, loaderArguments } from "./child-process.ts";
 import { NlacError } from "./errors.ts";
 
 /**
  * Starts a thread that runs the module `name` in the folder of `from`. Resolves after its first
- * message. The module is JavaScript in the package, and TypeScript through jiti in a checkout's
- * tests.
+ * message.
  *
  * @param from the caller's `import.meta.url`
  * @throws NlacError ERR_INTERNAL with `failure`
@@ -19,10 +18,9 @@ export async function startWorker(
   failure: string,
   options: Omit<WorkerOptions, "execArgv">,
 ): Promise<Worker> {
-  const extension = extname(new URL(from).pathname);
-  const worker = new Worker(new URL(`./${name}${extension}`, from), {
+  const worker = new Worker(new URL(`./${name}${extensionOf(from)}`, from), {
     ...options,
-    execArgv: extension === ".js" ? [] : ["--import", "jiti/register"],
+    execArgv: loaderArguments(from),
   });
   // The waiting request gets the error. Without a handler, an error of a thread that is being ended
   // would end the process.

@@ -7,7 +7,7 @@ import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { finished, type Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
+import { failureOfChild, moduleArguments, threadVariables } from "../base/child-process.ts";
 import { NlacError } from "../base/errors.ts";
 import { cacheRoot, packageRoot } from "../native/paths.ts";
 import { describeSource, type Source } from "../run/build.ts";
@@ -148,16 +148,15 @@ export type TrialEnd = Extract<Outcome, { samples: number[] }> | { missing: stri
  * Runs one trial. Its result arrives on file descriptor 3, because libraries print on the others.
  */
 async function runTrial(job: Job, script: string | undefined, python: string | undefined): Promise<TrialEnd> {
-  const threads = String(job.threads);
   const [program, args] =
     script === undefined
-      ? [process.execPath, ["--expose-gc", ...moduleArguments("trial")]]
+      ? [process.execPath, ["--expose-gc", ...moduleArguments("./trial", import.meta.url)]]
       : [
           script.endsWith(".py") ? python! : process.execPath,
           [join(packageRoot(), "bench", "peers", script)],
         ];
   const child = spawn(program, [...args, JSON.stringify(job)], {
-    env: { ...process.env, NLAC_THREADS: threads, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads },
+    env: { ...process.env, ...threadVariables(job.threads) },
     stdio: ["ignore", "ignore", "pipe", "pipe"],
   });
   const said = textOf(child.stdio[2] as Readable);
@@ -167,12 +166,7 @@ async function runTrial(job: Job, script: string | undefined, python: string | u
     late = `ran over ${trialMinutes} minutes`;
     child.kill("SIGKILL");
   }, trialMinutes * 60_000);
-  const ended = await new Promise<string | undefined>((resolve) => {
-    child.on("error", (error) => resolve(error.message));
-    child.on("close", (code, signal) =>
-      resolve(code === 0 ? undefined : `ended by ${signal ?? `exit ${code}`}`),
-    );
-  });
+  const ended = await failureOfChild(child);
   clearTimeout(clock);
   if (late !== undefined) return { missing: `failed: ${late}` };
   if (ended !== undefined) return { missing: `failed: ${lastLine(await said) ?? ended}` };
@@ -189,13 +183,6 @@ function outcomeOf(text: string): Outcome | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** The command for a module of this folder: compiled, or from TypeScript through jiti in tests. */
-export function moduleArguments(name: string): string[] {
-  const compiled = import.meta.url.endsWith(".js");
-  const file = fileURLToPath(new URL(compiled ? `./${name}.js` : `./${name}.ts`, import.meta.url));
-  return compiled ? [file] : ["--import", "jiti/register", file];
 }
 
 /** Reads everything, even if the other end breaks off. */

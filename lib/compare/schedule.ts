@@ -7,8 +7,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, existsSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { failureOfChild, moduleArguments, threadVariables } from "../base/child-process.ts";
 import { NlacError } from "../base/errors.ts";
 import { residentMemory } from "../base/platform.ts";
 import { makeDirectory, onDisk, readJson } from "../files/disk.ts";
@@ -207,13 +207,14 @@ export class Schedule {
     const descriptor = onDisk(log, () => openSync(log, "a"));
     const logged = statSync(log).size;
     const recipe = [run.recipe, ...run.changes.flatMap((change) => ["--set", change])];
-    const [command, ...before] = this.#options.program ?? thisProgram();
-    const threads = String(Math.max(1, Math.floor(this.#options.threads / this.#options.jobs)));
+    const thisProgram = [process.execPath, ...moduleArguments("../cli/main", import.meta.url)];
+    const [command, ...before] = this.#options.program ?? thisProgram;
+    const threads = Math.max(1, Math.floor(this.#options.threads / this.#options.jobs));
     const child = spawn(
       command!,
       [...before, "train", ...(resuming ? ["--resume"] : recipe), "--run", run.path, "--json"],
       {
-        env: { ...process.env, NLAC_THREADS: threads, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads },
+        env: { ...process.env, ...threadVariables(threads) },
         stdio: ["ignore", "pipe", descriptor],
         detached: true, // the comparison handles Ctrl-C and stops its processes
       },
@@ -229,12 +230,7 @@ export class Schedule {
     child.stdout!.setEncoding("utf8").on("data", (text: string) => {
       output += text;
     });
-    const ended = await new Promise<string | undefined>((resolve) => {
-      child.on("error", (error) => resolve(error.message));
-      child.on("close", (code, signal) =>
-        resolve(code === 0 ? undefined : `ended by ${signal ?? `exit ${code}`}`),
-      );
-    });
+    const ended = await failureOfChild(child);
     clearInterval(clock);
     this.#children.delete(child);
     if (ended === undefined) {
@@ -279,11 +275,4 @@ function fault(log: string, from: number): string | undefined {
     .toString("utf8");
   const line = text.split("\n").findLast((line) => line.startsWith("nlac: ERR_"));
   return line?.slice("nlac: ".length);
-}
-
-/** The command of this program: compiled, or from TypeScript through jiti in tests. */
-function thisProgram(): string[] {
-  const compiled = import.meta.url.endsWith(".js");
-  const file = fileURLToPath(new URL(compiled ? "../cli/main.js" : "../cli/main.ts", import.meta.url));
-  return [process.execPath, ...(compiled ? [] : ["--import", "jiti/register"]), file];
 }

@@ -7,6 +7,7 @@
 import { spawn } from "node:child_process";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
+import { moduleArguments } from "../../base/child-process.ts";
 import { isAborted } from "../../base/errors.ts";
 import { DEFAULT_MODEL } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
@@ -24,7 +25,6 @@ import {
 } from "../growth.ts";
 import { randomBits } from "../inputs.ts";
 import { prompts } from "../prompts.ts";
-import { moduleArguments } from "../run.ts";
 import type { Case, CaseOptions, Figure, Job, Subject, Suite } from "../suite.ts";
 
 type Parameters = {
@@ -239,7 +239,8 @@ async function serveClients(
     ...{ url: server.url, model, requests, atOnce, vocabulary: learner.info.vocabSize },
     long: watched === "loop" && model !== tiny,
   };
-  const clients = spawn(process.execPath, [...moduleArguments("clients"), JSON.stringify(plan)], {
+  const program = moduleArguments("../clients", import.meta.url);
+  const clients = spawn(process.execPath, [...program, JSON.stringify(plan)], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
   });
   // After the fork, which blocks the event loop and is not part of the server's work.

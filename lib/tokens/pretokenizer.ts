@@ -121,7 +121,7 @@ function compileStep(step: Record<string, unknown>): PreTokenizer {
     }
     case "Digits": {
       const digits = step.individual_digits === true ? /\p{N}/gu : /\p{N}+/gu;
-      return (text) => isolate(text, digits);
+      return (text) => cut(text, digits, "Isolated");
     }
     case "Split":
       return compileSplit(step);
@@ -152,7 +152,7 @@ function compileMetaspace(step: Record<string, unknown>): PreTokenizer {
     let marked = text.replaceAll(" ", () => mark);
     const prefixed = scheme === "always" ? place !== "inside" : scheme === "first" && place === "start";
     if (prefixed && marked !== "" && !marked.startsWith(mark)) marked = mark + marked;
-    return cuts ? merged(marked, pattern, "MergedWithNext", false) : [marked];
+    return cuts ? cut(marked, pattern, "MergedWithNext") : [marked];
   };
 }
 
@@ -164,57 +164,20 @@ function compileSplit(step: Record<string, unknown>): PreTokenizer {
   const pattern = compilePattern(step.pattern);
   const invert = step.invert === true;
   const behavior = behaviors.find((behavior) => behavior === step.behavior);
-  switch (behavior) {
-    case "Isolated":
-      return (text) => isolate(text, pattern);
-    case "Removed":
-      return (text) => isolate(text, pattern, invert ? "matches" : "gaps");
-    case undefined:
-      throw new NlacError(
-        "ERR_MODEL_FORMAT",
-        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}.`,
-      );
-    default:
-      return (text) => merged(text, pattern, behavior, invert);
-  }
+  if (behavior !== undefined) return (text) => cut(text, pattern, behavior, invert);
+  throw new NlacError(
+    "ERR_MODEL_FORMAT",
+    `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}.`,
+  );
 }
 
 /**
- * Matches and the text between them, or only one of these. An empty match cuts the text. If the start
- * of the text is left out, the first piece is empty.
+ * Cuts a text at the matches of a pattern, also empty ones. With `invert`, the text between the
+ * matches is handled as a match, and a match as text. Removed matches are empty pieces. Of adjacent
+ * matches only the first is merged with the previous piece, or the last with the next. Contiguous:
+ * adjacent matches are one piece.
  */
-function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps" = "both"): string[] {
-  const pieces: string[] = [];
-  let end = 0;
-  const leftOut = () => {
-    if (end === 0) pieces.push("");
-  };
-  for (const match of text.matchAll(pattern)) {
-    if (match.index > end) {
-      if (kept !== "matches") pieces.push(text.slice(end, match.index));
-      else leftOut();
-      end = match.index;
-    }
-    if (match[0] === "") continue;
-    if (kept !== "gaps") pieces.push(match[0]);
-    else leftOut();
-    end += match[0].length;
-  }
-  if (end < text.length && kept !== "matches") pieces.push(text.slice(end));
-  return pieces;
-}
-
-/**
- * The text between matches, with matches at the end of the piece before them, or at the start of the
- * next. Of adjacent matches only the first is merged with the previous piece, or the last with the next.
- * Contiguous: adjacent matches are one piece.
- */
-function merged(
-  text: string,
-  pattern: RegExp,
-  behavior: Exclude<Behavior, "Isolated" | "Removed">,
-  invert: boolean,
-): string[] {
+function cut(text: string, pattern: RegExp, behavior: Behavior, invert = false): string[] {
   const parts: { text: string; isMatch: boolean }[] = [];
   let end = 0;
   for (const match of matchesOf(text, pattern)) {
@@ -223,6 +186,10 @@ function merged(
     end = match.end;
   }
   if (end < text.length) parts.push({ text: text.slice(end), isMatch: invert });
+  if (behavior === "Isolated" || behavior === "Removed")
+    return parts
+      .filter((part) => part.text !== "")
+      .map((part) => (part.isMatch && behavior === "Removed" ? "" : part.text));
 
   const backwards = behavior === "MergedWithNext";
   if (backwards) parts.reverse();

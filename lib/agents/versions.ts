@@ -11,7 +11,7 @@ import { requireRun } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 
 /** What a checkpoint of a served run has besides the algorithm's state. */
-export const servedState = z.strictObject({
+const servedState = z.strictObject({
   /** Name of the weights: the start of the server, and the weight changes so far. */
   start: z.int().min(1),
   changes: z.int().min(0),

@@ -9,7 +9,7 @@ import { learnerDirectory, rewardModelDirectory } from "../run/checkpoints.ts";
 import { isRun } from "../run/description.ts";
 
 /** The options of a learner that commands have flags for. */
-export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;
+const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;
 
 export type ModelFlags = Pick<LearnerOptions, (typeof modelFlags)[number]> & { seed: number };
 

@@ -177,7 +177,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
 }
 
 /** "5 seeds", or "1 to 3 of 5 seeds" while runs are missing. */
-export function seedsDrawn({ comparison, methods }: Report): string {
+function seedsDrawn({ comparison, methods }: Report): string {
   const all = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
   const drawn = methods.filter(({ curveRuns }) => curveRuns > 0).map(({ curveRuns }) => curveRuns);
   if (drawn.length === 0) return all;

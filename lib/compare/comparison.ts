@@ -18,7 +18,7 @@ const changes = z.record(z.string(), z.unknown()).default({});
 /** Part of the names of directories and files. */
 const name = z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores.");
 
-export const comparisonSchema = z
+const comparisonSchema = z
   .strictObject({
     /** Also the name of the default directory. */
     name: z.string().min(1),

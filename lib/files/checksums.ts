@@ -15,7 +15,7 @@ import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 import { onDisk, readText } from "./disk.ts";
 import { writeAtomically } from "./write-atomically.ts";
 
-export const checksumsName = "checksums.json";
+const checksumsName = "checksums.json";
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const checksumsSchema = z.strictObject({

@@ -104,7 +104,7 @@ export function findTools(env: Env = process.env): Tools {
   };
 }
 
-export function requireTools(tools: Tools): void {
+function requireTools(tools: Tools): void {
   const missing = [
     ...(tools.cmake ? [] : ["cmake"]),
     ...(tools.ninja || tools.make ? [] : ["ninja"]),

@@ -163,12 +163,12 @@ function joinRequest(opening: string, future: string, withVerdict: boolean): str
 }
 
 /** The environment's answer as quoted to the model. */
-export function observationText(observation: readonly Message[]): string {
+function observationText(observation: readonly Message[]): string {
   const text = observation.map((message) => message.content).join("\n");
   return text === "" ? "(no answer)" : text;
 }
 
 /** 1, 0, 0.5: at most three decimals. */
-export function formatReward(reward: number): string {
+function formatReward(reward: number): string {
   return String(Math.round(reward * 1000) / 1000);
 }

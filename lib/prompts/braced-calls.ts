@@ -8,9 +8,9 @@ import { Cursor } from "./cursor.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
 
 export const bracedOpening = "<|tool_call>";
-export const bracedClosing = "<tool_call|>";
+const bracedClosing = "<tool_call|>";
 /** Stands on both sides of a string. */
-export const stringMark = '<|"|>';
+const stringMark = '<|"|>';
 
 /** Deepest nesting of a value. */
 const maxDepth = 64;

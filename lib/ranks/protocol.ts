@@ -19,40 +19,39 @@ export type LearnerSource =
   | { kind: "resume"; directory: string; options: Omit<ResumeOptions, "ranks"> };
 
 /** Calls whose first argument is a list that is split over the ranks. */
-export const splitMethods = [
-  "generate",
-  "generateTogether",
-  "logProbs",
-  "values",
-  "tokenNll",
-  "tokenKl",
-  "tokenSurrogate",
-  "tokenPreference",
-  "rewards",
-  "rewardLoss",
-  "softQ",
-] as const satisfies readonly (keyof Learner)[];
+export type SplitMethod = keyof Pick<
+  Learner,
+  | "generate"
+  | "generateTogether"
+  | "logProbs"
+  | "values"
+  | "tokenNll"
+  | "tokenKl"
+  | "tokenSurrogate"
+  | "tokenPreference"
+  | "rewards"
+  | "rewardLoss"
+  | "softQ"
+>;
 
 /** Calls that every rank makes with the same arguments. */
-export const commonMethods = [
-  "gatherWeights",
-  "step",
-  "discardGradients",
-  "discardMoments",
-  "dropCaches",
-  "updateTarget",
-  "targetDistance",
-  "keepReference",
-  "restoreReference",
-  "resetQHeads",
-  "save",
-  "exportHuggingFace",
-  "exportAdapter",
-  "exportRewardModel",
-] as const satisfies readonly (keyof Learner)[];
-
-export type SplitMethod = (typeof splitMethods)[number];
-export type CommonMethod = (typeof commonMethods)[number];
+export type CommonMethod = keyof Pick<
+  Learner,
+  | "gatherWeights"
+  | "step"
+  | "discardGradients"
+  | "discardMoments"
+  | "dropCaches"
+  | "updateTarget"
+  | "targetDistance"
+  | "keepReference"
+  | "restoreReference"
+  | "resetQHeads"
+  | "save"
+  | "exportHuggingFace"
+  | "exportAdapter"
+  | "exportRewardModel"
+>;
 
 /** From rank 0. `open` comes first, `end` last. Each but `cancel` and `end` is answered. */
 export type Request =

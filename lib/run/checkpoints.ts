@@ -190,7 +190,7 @@ export async function openCheckpoint(
   return { number, path, saved, starts };
 }
 
-export function recordPath(run: string, saved: SavedState, name: RecordFile): string {
+function recordPath(run: string, saved: SavedState, name: RecordFile): string {
   return join(run, name === "events" ? saved.files.events.name : `${name}.jsonl`);
 }
 

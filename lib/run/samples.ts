@@ -15,7 +15,7 @@ const whole = z.int().min(0);
 /**
  * Per token of a completion that a loss was computed on. Lists of figures are base64 of float16.
  */
-export const tokenRecord = z.strictObject({
+const tokenRecord = z.strictObject({
   ids: z.array(whole),
   /** The text of each token. A character of several tokens is the text of its last one. */
   pieces: z.array(z.string()),
@@ -41,7 +41,7 @@ export const tokenRecord = z.strictObject({
 export type TokenRecord = z.infer<typeof tokenRecord>;
 
 /** Whether a completion could be parsed, and its verdict. */
-export const parseResult = z.strictObject({
+const parseResult = z.strictObject({
   ok: z.boolean(),
   yes: z.boolean().optional(),
   reason: z.string().optional(),

@@ -10,7 +10,7 @@ import type { Progress } from "../display/progress.ts";
 import { RemainingTime } from "../display/remaining-time.ts";
 import { readJson } from "../files/disk.ts";
 
-export const runStatus = z.strictObject({
+const runStatus = z.strictObject({
   state: z.enum(["running", "finished", "stopped", "failed"]),
   /**
    * Seconds since 1970: when this process began, and when it wrote last. Both by the clock at the

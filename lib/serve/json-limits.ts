@@ -6,7 +6,7 @@
 import { badRequest } from "./request-error.ts";
 
 /** Maximum number of values, for example of ids in all prompts. */
-export const maxValues = 1_000_000;
+const maxValues = 1_000_000;
 /** Maximum nesting of lists and objects. */
 export const maxDepth = 256;
 

@@ -12,7 +12,7 @@ const headers = z
 
 export const runEvents = ["finished", "stopped", "crashed", "collapsed"] as const;
 
-export const sinkConfig = z.discriminatedUnion("to", [
+const sinkConfig = z.discriminatedUnion("to", [
   z.strictObject({
     to: z.literal("mlflow"),
     /** The tracking server. Default: the environment variable MLFLOW_TRACKING_URI. */

@@ -69,7 +69,7 @@ export interface QueueLimits {
   closeMs: number;
 }
 
-export const defaultLimits: QueueLimits = {
+const defaultLimits: QueueLimits = {
   maxQueued: 2000,
   maxBatch: 100,
   timeoutMs: 10_000,

@@ -48,7 +48,7 @@ export function bootstrap<Run>(
 }
 
 /** Limit for exact tests, and number of sampled permutations above it. C(20, 10) = 184,756 fits. */
-export const defaultMaxPermutations = 200_000;
+const defaultMaxPermutations = 200_000;
 
 export interface PermutationTest {
   /** Mean of the first sample minus that of the second; for pairs, the mean difference. */

@@ -35,7 +35,7 @@ export interface ReasoningForm {
 }
 
 /** Gemma 4's tags. A line with the channel's name follows the first one. */
-export const channelTags = { open: "<|channel>thought\n", mark: "<|channel>", close: "<channel|>" } as const;
+const channelTags = { open: "<|channel>thought\n", mark: "<|channel>", close: "<channel|>" } as const;
 
 /** Compares renderings of an earlier turn with and without reasoning. Undefined if all of it stays. */
 export function reasoningFormOf(renderer: TemplateRenderer): ReasoningForm | undefined {

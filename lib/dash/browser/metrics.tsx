@@ -181,7 +181,7 @@ function inOrder(a: string, b: string): number {
 }
 
 /** Ids of the runs in the panels: the one in the link, and the added ones. */
-export function chosenRuns(): string[] {
+function chosenRuns(): string[] {
   const known = new Set((runs.value ?? []).map(({ id }) => id));
   const over = (state.value.with ?? "").split("\n").filter((id) => known.has(id) && id !== runId.value);
   return [runId.value, ...over].slice(0, maxRuns);

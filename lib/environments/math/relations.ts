@@ -105,7 +105,7 @@ export function statedValue(node: Node): Node | undefined {
 }
 
 /** Whether a node names the subject of an answer: x, f(3), AB, |AB|, an angle, a tuple of names. */
-export function isSubject(node: Node): boolean {
+function isSubject(node: Node): boolean {
   switch (node.kind) {
     case "name":
     case "text":

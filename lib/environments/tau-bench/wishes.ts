@@ -328,7 +328,7 @@ function drawAddress(
   return sameAddress(address, current) ? undefined : { address, from: "new" };
 }
 
-export function sameAddress(a: Address, b: Address): boolean {
+function sameAddress(a: Address, b: Address): boolean {
   return (Object.keys(a) as (keyof Address)[]).every((key) => a[key] === b[key]);
 }
 

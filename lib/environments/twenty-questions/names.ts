@@ -62,7 +62,7 @@ export class Names {
  * Normalized spellings of a name, letters and digits only: as written, then with its last word in
  * possible singular forms. Empty for a text without letters and digits.
  */
-export function nameForms(text: string): string[] {
+function nameForms(text: string): string[] {
   const words = text
     .normalize("NFKD")
     .toLowerCase()

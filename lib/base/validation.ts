@@ -1,8 +1,8 @@
 /** Checks of arguments and configurations. `where` names the argument in messages. */
 
 import { z } from "zod";
+import { nearestName } from "./did-you-mean.ts";
 import { NlacError, NotHere } from "./errors.ts";
-import { nearest } from "./meant.ts";
 
 /** Throws ERR_VALUE unless `value` is a number in [least, most]. */
 export function checkNumber(value: unknown, where: string, least: number, most = Number.MAX_VALUE): number {
@@ -110,7 +110,7 @@ export function clearMessage(issue: z.core.$ZodRawIssue): string | undefined {
   const { code, keys, path = [], inst } = issue;
   if (code !== "unrecognized_keys" || !(inst instanceof z.ZodObject)) return undefined;
   const named = (keys as string[]).map((key) => {
-    const field = nearest(key, Object.keys(inst.shape));
+    const field = nearestName(key, Object.keys(inst.shape));
     return `"${key}"${field === undefined ? "" : ` (did you mean "${z.core.toDotPath([...path, field])}"?)`}`;
   });
   return `Unrecognized key${named.length > 1 ? "s" : ""}: ${named.join(", ")}`;

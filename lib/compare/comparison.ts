@@ -7,8 +7,8 @@ import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
+import { didYouMean } from "../base/did-you-mean.ts";
 import { NlacError } from "../base/errors.ts";
-import { meant } from "../base/meant.ts";
 import { clearMessage, isObject } from "../base/validation.ts";
 import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
@@ -105,7 +105,7 @@ export async function loadComparison(nameOrPath: string, set: readonly string[] 
     );
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no comparison ${JSON.stringify(nameOrPath)}${meant(nameOrPath, names)}: ` +
+      `There is no comparison ${JSON.stringify(nameOrPath)}${didYouMean(nameOrPath, names)}: ` +
         `give the path of a file, or one of ${names.sort().join(", ")}.`,
     );
   }
@@ -161,9 +161,11 @@ export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
       runs.push({ method, seed, recipe, changes, resolved });
     }
   }
-  const meant = new Set(comparison.methods.flatMap(({ name, set }) => ("environment" in set ? [name] : [])));
+  const ownEnvironment = new Set(
+    comparison.methods.flatMap(({ name, set }) => ("environment" in set ? [name] : [])),
+  );
   const [first, ...others] = runs.filter(
-    ({ method, seed }) => seed === comparison.seeds[0] && !meant.has(method),
+    ({ method, seed }) => seed === comparison.seeds[0] && !ownEnvironment.has(method),
   );
   const other = others.find(
     ({ resolved }) => !isDeepStrictEqual(resolved.environment, first!.resolved.environment),

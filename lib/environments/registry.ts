@@ -2,9 +2,9 @@
 
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { didYouMean } from "../base/did-you-mean.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
-import { meant } from "../base/meant.ts";
 import { overlay } from "../base/overlay.ts";
 import { requireDescription } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -66,7 +66,7 @@ export async function makeEnvironment(
   if (!Object.hasOwn(loaders, name)) {
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no environment ${JSON.stringify(name)}${meant(name, environmentNames)}; there are ${environmentNames.join(", ")}, or the file of ` +
+      `There is no environment ${JSON.stringify(name)}${didYouMean(name, environmentNames)}; there are ${environmentNames.join(", ")}, or the file of ` +
         "your own, such as ./mine.ts.",
     );
   }

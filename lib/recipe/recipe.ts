@@ -17,9 +17,9 @@ import { ppoConfig } from "../algorithms/ppo.ts";
 import { rftConfig } from "../algorithms/rft.ts";
 import { sacConfig } from "../algorithms/sac.ts";
 import { sftConfig } from "../algorithms/sft.ts";
+import { didYouMean } from "../base/did-you-mean.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
-import { meant } from "../base/meant.ts";
 import { clearMessage } from "../base/validation.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
@@ -215,7 +215,7 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
     const file = `${nameOrPath}.ts`;
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no recipe ${JSON.stringify(nameOrPath)}${meant(nameOrPath, existsSync(file) ? [file] : names)}: ` +
+      `There is no recipe ${JSON.stringify(nameOrPath)}${didYouMean(nameOrPath, existsSync(file) ? [file] : names)}: ` +
         `give the path of a file, or one of ${listed(names, nameOrPath)}.`,
     );
   }

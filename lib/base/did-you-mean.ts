@@ -1,13 +1,13 @@
 /** Guesses what was meant by a misspelt name. */
 
 /** " (did you mean "x"?)" for a name of `known` that is spelled like `name`, else "". */
-export function meant(name: string, known: readonly string[]): string {
-  const best = nearest(name, known);
+export function didYouMean(name: string, known: readonly string[]): string {
+  const best = nearestName(name, known);
   return best === undefined ? "" : ` (did you mean "${best}"?)`;
 }
 
 /** The name of `known` that is spelled most like `name`; undefined if none is spelled like it. */
-export function nearest(name: string, known: readonly string[]): string | undefined {
+export function nearestName(name: string, known: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(name.length / 3));
   const best = known
     .map((candidate) => ({ candidate, distance: edits(name.toLowerCase(), candidate.toLowerCase()) }))

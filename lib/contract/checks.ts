@@ -47,7 +47,9 @@ export async function tasksOf<Task>(
   split: "train" | "test",
 ): Promise<Task[]> {
   const { name } = environment;
-  const tasks = await owning(`${name}: the ${split} tasks cannot be listed`, () => environment.tasks(split));
+  const tasks = await inEnvironment(`${name}: the ${split} tasks cannot be listed`, () =>
+    environment.tasks(split),
+  );
   if (Array.isArray(tasks)) return tasks;
   throw new NlacError(
     "ERR_ENVIRONMENT",
@@ -61,7 +63,9 @@ export function startEpisode<Task>(
   task: Task,
   options: StartOptions,
 ): Promise<Episode> {
-  return owning(`${environment.name}: an episode did not start`, () => environment.start(task, options));
+  return inEnvironment(`${environment.name}: an episode did not start`, () =>
+    environment.start(task, options),
+  );
 }
 
 /** Takes a step. Throws ERR_ENVIRONMENT if the environment fails. */
@@ -70,7 +74,7 @@ export function takeStep(
   episode: Pick<Episode, "step">,
   action: Action,
 ): Promise<StepResult> {
-  return owning(`${name}: a step failed`, () => episode.step(action));
+  return inEnvironment(`${name}: a step failed`, () => episode.step(action));
 }
 
 /** Closes an environment. A failure is only a warning: what was played before is not lost. */
@@ -79,17 +83,17 @@ export async function closeEnvironment(
   warn: (line: string) => void = (line) => process.emitWarning(line),
 ): Promise<void> {
   try {
-    await owning(`${environment.name}: closing failed`, () => environment.close());
+    await inEnvironment(`${environment.name}: closing failed`, () => environment.close());
   } catch (error) {
     warn(messageOf(error));
   }
 }
 
 /**
- * Returns the result of `work`; an exception that is not an NlacError becomes a fault of the
- * environment.
+ * Returns the result of `work`. Turns an exception that is not an NlacError into ERR_ENVIRONMENT that
+ * begins with `what`.
  */
-export async function owning<T>(what: string, work: () => T | Promise<T>): Promise<T> {
+export async function inEnvironment<T>(what: string, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -6,7 +6,7 @@
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkKeys, isObject, shown } from "../base/validation.ts";
-import { owning, requireDescription } from "../contract/checks.ts";
+import { inEnvironment, requireDescription } from "../contract/checks.ts";
 import type { Demonstration, Environment, StartOptions } from "../contract/environment.ts";
 import type { EnvironmentDefinition } from "./definition.ts";
 import { offered, ToolEpisode } from "./tool-episode.ts";
@@ -99,7 +99,9 @@ export function defineEnvironment<Task, State>(
 
   async function start(task: Task, options: StartOptions): Promise<ToolEpisode<Task, State>> {
     throwIfAborted(options.signal);
-    const state = await owning(`${name}: an episode did not start`, () => definition.start(task, options));
+    const state = await inEnvironment(`${name}: an episode did not start`, () =>
+      definition.start(task, options),
+    );
     const episode = new ToolEpisode(definition, task, state, { maxTurns, turnLimitEnds }, options.signal);
     try {
       throwIfAborted(options.signal);
@@ -114,7 +116,7 @@ export function defineEnvironment<Task, State>(
   async function demonstrate(task: Task, options: StartOptions): Promise<Demonstration> {
     const episode = await start(task, options);
     try {
-      const shown = await owning(`${name}: demonstrate failed`, () =>
+      const shown = await inEnvironment(`${name}: demonstrate failed`, () =>
         definition.demonstrate!(task, episode.state),
       );
       if (!Array.isArray(shown) || !shown.every((turn) => turn?.action && typeof turn.future === "string"))
@@ -146,7 +148,7 @@ export function defineEnvironment<Task, State>(
       const given = definition.tasks[split];
       let list = lists.get(split);
       if (list === undefined) {
-        list = owning(`${name}: the ${split} tasks cannot be listed`, async () => {
+        list = inEnvironment(`${name}: the ${split} tasks cannot be listed`, async () => {
           const tasks = await (typeof given === "function" ? given() : given);
           if (Array.isArray(tasks)) return tasks as readonly Task[];
           throw new Error(`the function returned ${shown(tasks)} instead of a list`);
@@ -158,7 +160,7 @@ export function defineEnvironment<Task, State>(
     },
     taskId: (task) => definition.taskId?.(task) ?? ownName(task, name),
     start,
-    close: () => owning(`${name}: closing failed`, () => definition.dispose?.()),
+    close: () => inEnvironment(`${name}: closing failed`, () => definition.dispose?.()),
     ...(definition.idle && { idle: definition.idle }),
     ...(definition.demonstrate && { demonstrate }),
   };

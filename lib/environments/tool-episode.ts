@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { maxDelayMs } from "../base/timer.ts";
-import { owning } from "../contract/checks.ts";
+import { inEnvironment } from "../contract/checks.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
 import type { EnvironmentDefinition, MaybePromise } from "./definition.ts";
@@ -81,7 +81,7 @@ export class ToolEpisode<Task, State> implements Episode {
   /** Gets the agent's first observation. */
   async open(): Promise<void> {
     const { name, system, prompt, tools } = this.#definition;
-    await owning(`${name}: an episode did not start`, () => {
+    await inEnvironment(`${name}: an episode did not start`, () => {
       this.#tools = offered(
         this.#definition,
         typeof tools === "function" ? tools(this.state, this.#task) : (tools ?? []),
@@ -130,7 +130,7 @@ export class ToolEpisode<Task, State> implements Episode {
 
   async #score(): Promise<number> {
     const { name, score } = this.#definition;
-    const value = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
+    const value = await inEnvironment(`${name}: the score failed`, () => score(this.state, this.#task));
     if (typeof value === "number" && value >= 0 && value <= 1) return value;
     throw new NlacError(
       "ERR_ENVIRONMENT",
@@ -148,7 +148,7 @@ export class ToolEpisode<Task, State> implements Episode {
     this.#signal?.removeEventListener("abort", this.#stop);
     this.#closing.abort();
     const { name, close } = this.#definition;
-    await owning(`${name}: closing failed`, () => close?.(this.state, this.#task));
+    await inEnvironment(`${name}: closing failed`, () => close?.(this.state, this.#task));
   }
 
   async #call({ name, arguments: args }: NonNullable<Action["tool"]>) {
@@ -220,7 +220,7 @@ export class ToolEpisode<Task, State> implements Episode {
     };
     const context = { state: this.state, task: this.#task, signal: own.signal, end };
     try {
-      return await Promise.race([owning(`${name}: ${what} failed`, () => work(context)), stopped]);
+      return await Promise.race([inEnvironment(`${name}: ${what} failed`, () => work(context)), stopped]);
     } finally {
       clearTimeout(timer);
       closing.removeEventListener("abort", stop);

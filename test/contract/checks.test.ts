@@ -3,7 +3,7 @@ import { messageOf, NlacError } from "../../lib/base/errors.ts";
 import {
   closeEnvironment,
   descriptionProblems,
-  owning,
+  inEnvironment,
   requireDescription,
   tasksOf,
 } from "../../lib/contract/checks.ts";
@@ -57,7 +57,7 @@ test("closing that fails is a warning", async () => {
 });
 
 test("a failed request says why", async () => {
-  const failed = owning("desk: a step failed", () => fetch("http://127.0.0.1:1"));
+  const failed = inEnvironment("desk: a step failed", () => fetch("http://127.0.0.1:1"));
   await expect(failed).rejects.toThrow(/^desk: a step failed: fetch failed: (bad port|.*ECONNREFUSED.*)$/);
   const refused = new TypeError("fetch failed", {
     cause: Object.assign(new Error(""), { code: "ECONNREFUSED" }),

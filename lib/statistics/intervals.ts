@@ -11,8 +11,11 @@ export interface Interval {
   high: number;
 }
 
+/** Within this many standard deviations of the mean lie 95 % of a normal distribution. */
+const z = 1.959964;
+
 /** 95 % Wilson score interval (1927) of a share `p` of `trials`; valid near 0 and 1. */
-export function wilsonInterval(p: number, trials: number, z = 1.959964): Interval {
+export function wilsonInterval(p: number, trials: number): Interval {
   if (trials === 0) return { estimate: Number.NaN, low: 0, high: 1 };
   const centre = p + (z * z) / (2 * trials);
   const spread = z * Math.sqrt((p * (1 - p)) / trials + (z * z) / (4 * trials * trials));

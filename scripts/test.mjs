@@ -54,10 +54,10 @@ async function check(name, body) {
 }
 
 /**
- * Runs a program. Prints and returns its output; `whole` prints all of it at the end, for programs
- * side by side, and `silent` leaves that to the caller.
+ * Runs a program. Returns its output, and prints it "at once", "at the end", which keeps the output of
+ * programs side by side apart, or "never".
  */
-function run(program, args, { env = {}, minutes = 30, whole = false, silent = false } = {}) {
+function run(program, args, { env = {}, minutes = 30, print = "at once" } = {}) {
   return new Promise((resolve) => {
     const child = spawn(program, args, {
       cwd: root,
@@ -73,11 +73,11 @@ function run(program, args, { env = {}, minutes = 30, whole = false, silent = fa
     ])
       from.on("data", (chunk) => {
         output += chunk;
-        if (!whole && !silent) to.write(chunk);
+        if (print === "at once") to.write(chunk);
       });
     child.on("error", (error) => resolve({ status: error.message, output }));
     child.on("close", (code, signal) => {
-      if (whole) process.stdout.write(output);
+      if (print === "at the end") process.stdout.write(output);
       resolve({ status: code ?? signal, output });
     });
   });
@@ -106,7 +106,7 @@ async function runSideBySide(jobs, atOnce) {
 async function runNativeTests(
   label,
   directory,
-  { only = /./, env: variables = {}, args: options = [], atOnce = 1, whole = atOnce > 1, minutes = 15 } = {},
+  { only = /./, env: variables = {}, args: options = [], atOnce = 1, minutes = 15 } = {},
 ) {
   const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
   const tests = list.status === 0 ? JSON.parse(list.stdout).tests.filter(({ name }) => only.test(name)) : [];
@@ -115,7 +115,11 @@ async function runNativeTests(
     const own = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
     const env = { ...Object.fromEntries(own.map((pair) => pair.split(/=(.*)/s).slice(0, 2))), ...variables };
     const [program, ...args] = command ?? [""];
-    const { status, output } = await run(program, [...args, ...options], { env, minutes, whole });
+    const { status, output } = await run(program, [...args, ...options], {
+      env,
+      minutes,
+      print: "at the end",
+    });
     const summary = /test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped/.exec(
       output,
     );
@@ -131,12 +135,12 @@ async function runNativeTests(
 }
 
 /** Runs all vitest files, or `files`; counts tests. A file that does not load is one failure. */
-async function runVitest(label = "vitest", files = [], { env = {}, whole } = {}) {
+async function runVitest(label = "vitest", files = [], { env = {}, print } = {}) {
   const directory = mkdtempSync(join(tmpdir(), "nlac-vitest-"));
   try {
     const file = join(directory, "report.json");
     const args = ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${file}`, ...files];
-    const { status } = await run(tool("vitest"), args, { env, minutes: 40, whole });
+    const { status } = await run(tool("vitest"), args, { env, minutes: 40, print });
     if (!existsSync(file)) return count(label, { failed: 1 });
     const report = JSON.parse(readFileSync(file, "utf8"));
     const broken = report.testResults.filter(
@@ -175,9 +179,9 @@ async function everyInstructionSet(libtorch) {
       count(`instruction set ${set}`, { skipped: 1 });
     } else if (set !== best) {
       const env = { NLAC_INSTRUCTION_SET: set, NLAC_THREADS: "1", OMP_NUM_THREADS: "1" };
-      const options = { only: programs, env, args, whole: true };
+      const options = { only: programs, env, args };
       jobs.push(() => runNativeTests(`C++ (${set})`, join(root, "build", "cpu"), options));
-      jobs.push(() => runVitest(`vitest (${set})`, files, { env, whole: true }));
+      jobs.push(() => runVitest(`vitest (${set})`, files, { env, print: "at the end" }));
     }
   }
   return jobs;
@@ -206,7 +210,7 @@ async function learnErrands() {
   const directory = mkdtempSync(join(tmpdir(), "nlac-learning-"));
   const program = ["dist/cli/main.js", "compare", "quickstart", "--set", "seeds=[0]", "--out", directory];
   try {
-    await mustRun(process.execPath, program, { env: { NLAC_THREADS: "1" }, whole: true });
+    await mustRun(process.execPath, program, { env: { NLAC_THREADS: "1" }, print: "at the end" });
     const { runs } = JSON.parse(readFileSync(join(directory, "comparison.json"), "utf8"));
     const [success] = runs.map((run) => run.success);
     if (!(success >= 0.8)) throw new Error(`the quickstart's success is ${success}; it must reach 0.8`);
@@ -222,7 +226,7 @@ async function runWithSanitizers() {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
       // Long limits: at low priority, a program's time depends on what runs beside it.
-      tested.push(runNativeTests(build.name, join(root, "build", build.name), { whole: true, minutes: 45 }));
+      tested.push(runNativeTests(build.name, join(root, "build", build.name), { minutes: 45 }));
   }
   await Promise.all(tested);
 }
@@ -230,7 +234,7 @@ async function runWithSanitizers() {
 /** Same, in a process of low priority: it gets the time that other tests leave. */
 async function runWithSanitizersBeside() {
   const command = ["-n", "19", process.execPath, "scripts/test.mjs", "--sanitizers"];
-  const { status, output } = await run("nice", command, { minutes: 80, silent: true });
+  const { status, output } = await run("nice", command, { minutes: 80, print: "never" });
   const [, tests, passed, failed] = /^(.*\n)(\d+) passed, (\d+) failed.*\n*$/s.exec(output) ?? [];
   process.stdout.write(tests ?? output);
   const crashed = passed === undefined || (status !== 0 && failed === "0");
@@ -300,7 +304,7 @@ async function runChecks() {
   };
   // Each uses one core.
   const running = Object.entries(checks).map(([name, [program, ...args]]) => {
-    const start = () => mustRun(program, args, { whole: true });
+    const start = () => mustRun(program, args, { print: "at the end" });
     return () => check(name, start);
   });
   await runSideBySide(running, availableParallelism());
@@ -323,7 +327,9 @@ async function download() {
   // Tests of parity with other implementations need the default model; otherwise they are skipped.
   await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
   if (ci)
-    await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"], { whole: true }));
+    await check("peers", () =>
+      mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"], { print: "at the end" }),
+    );
   return { libtorch, toolchain };
 }
 
@@ -356,7 +362,7 @@ async function runAll() {
       mustRun(process.execPath, ["scripts/try-install.mjs", "--short"], {
         env: { NLAC_LIBTORCH: libtorch },
         minutes: 20,
-        whole: true,
+        print: "at the end",
       }),
     );
     const jobs = [() => check("the quickstart learns", learnErrands)];

@@ -5,6 +5,7 @@
  * in the same order.
  */
 
+import { dropOldest } from "../base/drop-oldest.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import { isLeasedGroup } from "./tasks.ts";
 
@@ -51,9 +52,4 @@ export class GroupOrder {
     }
     return group;
   }
-}
-
-/** Removes the first key if there are more than `most`. */
-function dropOldest(keyed: Map<string, unknown> | Set<string>, most: number): void {
-  if (keyed.size > most) keyed.delete(keyed.keys().next().value!);
 }

@@ -2,6 +2,7 @@
 
 import { statSync } from "node:fs";
 import type { Command } from "commander";
+import { dropOldest } from "../base/drop-oldest.ts";
 import { NlacError } from "../base/errors.ts";
 import { printable } from "../display/printable.ts";
 import { formatFigure } from "../display/progress.ts";
@@ -64,7 +65,7 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
     figures.set(record.id, figuresOf(record));
     newest.delete(record.id);
     newest.set(record.id, record);
-    if (newest.size > flags.episodes) newest.delete(newest.keys().next().value!);
+    dropOldest(newest, flags.episodes);
   }
   if (figures.size === 0) throw new NlacError("ERR_EMPTY", `${file} contains no episodes.`);
   const all = [...figures.values()];

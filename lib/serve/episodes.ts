@@ -6,6 +6,7 @@
 
 import { randomUUID } from "node:crypto";
 import { setImmediate as nextIteration } from "node:timers/promises";
+import { dropOldest } from "../base/drop-oldest.ts";
 import { inSlices } from "../base/slices.ts";
 import { isOver } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
@@ -476,14 +477,14 @@ export class Episodes {
 
   #close(name: string): void {
     this.#closed.add(name);
-    if (this.#closed.size > this.#maxEpisodes) this.#closed.delete(this.#closed.values().next().value!);
+    dropOldest(this.#closed, this.#maxEpisodes);
   }
 
   /** Remembers a recorded episode for repeated requests. */
   #remember({ task, reward, acknowledged }: EpisodeRecord): void {
     this.#ended.delete(task);
     this.#ended.set(task, { reward, ...(acknowledged && { acknowledged }) });
-    if (this.#ended.size > this.#maxEpisodes) this.#ended.delete(this.#ended.keys().next().value!);
+    dropOldest(this.#ended, this.#maxEpisodes);
   }
 
   #over(name: string): RequestError {

@@ -6,6 +6,7 @@
 
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
+import { dropOldest } from "../base/drop-oldest.ts";
 
 /** Who sent a request: its address, then its connection. */
 export type ClientKeys = readonly string[];
@@ -57,7 +58,7 @@ export class FairQueue<T extends Waiting> {
       const before = this.#spent.get(key) ?? 0;
       this.#spent.delete(key);
       this.#spent.set(key, before + ms);
-      if (this.#spent.size > maxRemembered) this.#spent.delete(this.#spent.keys().next().value!);
+      dropOldest(this.#spent, maxRemembered);
     }
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { dropOldest } from "../base/drop-oldest.ts";
 import type { Grammar } from "../model/grammar.ts";
 import { type ClientKeys, FairQueue, type Waiting } from "./fair-queue.ts";
 
@@ -66,7 +67,7 @@ export class GrammarQueue {
   #remember(key: string): void {
     this.#known.delete(key);
     this.#known.add(key);
-    if (this.#known.size > maxRemembered) this.#known.delete(this.#known.values().next().value!);
+    dropOldest(this.#known, maxRemembered);
   }
 }
 

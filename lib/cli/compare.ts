@@ -23,7 +23,8 @@ import { writeReport } from "../compare/write.ts";
 import { makeDirectory, readJson, requireEmpty } from "../files/disk.ts";
 import { threadCount } from "../native/load.ts";
 import { lockRun } from "../run/directory.ts";
-import { asTyped, collect, oneOf, wholeNumber } from "./options.ts";
+import { asTyped, say } from "./messages.ts";
+import { collect, oneOf, wholeNumber } from "./options.ts";
 import { fitted } from "./wrap.ts";
 
 interface CompareFlags {
@@ -263,9 +264,4 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
   }
   say(`Report:   ${join(directory, "index.html")}`);
   say(`Inspect:  npx nlac dash ${asTyped(directory)}`);
-}
-
-/** Writes to stderr: stdout is for results. */
-function say(text: string): void {
-  process.stderr.write(`${text}\n`);
 }

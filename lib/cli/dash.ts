@@ -8,6 +8,7 @@ import { exportDash } from "../dash/export.ts";
 import { readAssets } from "../dash/page.ts";
 import { DashRuns } from "../dash/runs.ts";
 import { serveDash } from "../dash/server.ts";
+import { say } from "./messages.ts";
 import { portNumber, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
@@ -73,10 +74,9 @@ async function dash(paths: string[], flags: DashFlags): Promise<void> {
     console.log(await exportDash(runs, flags.export, { assets, ...limits }));
     return;
   }
-  const note = (line: string) => void process.stderr.write(`${line}\n`);
-  const server = await serveDash(runs, { assets, port: flags.port, log: note });
+  const server = await serveDash(runs, { assets, port: flags.port, log: say });
   console.log(server.link);
-  await stoppable(note, "now", async (signal) => {
+  await stoppable(say, "now", async (signal) => {
     if (!signal.aborted) await once(signal, "abort");
     await server.close();
   });

@@ -23,8 +23,8 @@ import type { ChatService, Price } from "../services/chat-service.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { diagnose } from "../training/diagnose.ts";
 import { criticConfig } from "./evaluate-critic.ts";
+import { say, sayReport } from "./messages.ts";
 import type { ModelFlags } from "./model.ts";
-import { sayReport } from "./options.ts";
 import { stoppable, UncaughtError } from "./stop.ts";
 
 /** The options of `nlac eval`. */
@@ -179,13 +179,13 @@ export async function evaluatePlayer(
   if (fault !== undefined) {
     const failed =
       others.length === 0 ? "an episode failed" : `${others.length + 1} episodes failed, the first`;
-    process.stderr.write(`nlac: ${failed} with ${fault.code}: ${fault.message}\n`);
+    say(`nlac: ${failed} with ${fault.code}: ${fault.message}`);
     if (all.every(isFaulty)) process.exitCode = 1;
   }
   if (stopped) {
     const go = record === undefined || flags.diagnose ? "" : "; continue with the same command and --resume";
     const why = failure === undefined ? "" : ` (${failure})`;
-    process.stderr.write(`nlac: stopped after ${counted(all.length, "episode")}${stage}${why}${go}\n`);
+    say(`nlac: stopped after ${counted(all.length, "episode")}${stage}${why}${go}`);
     process.exitCode = failure === undefined ? 130 : 1;
   }
 }

@@ -1,6 +1,5 @@
-/** Parsers for option values. */
+/** Options that several commands have, and parsers for option values. */
 
-import { isAbsolute, relative, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { dtypeOptions } from "../base/dtype.ts";
 import { isObject } from "../base/validation.ts";
@@ -37,19 +36,6 @@ export function numberAboveZero(text: string): number {
   const value = Number(text);
   if (Number.isFinite(value) && value > 0) return value;
   throw new InvalidArgumentError("It must be a number above 0.");
-}
-
-/** A path as the user would type it here: relative to the working directory if it is below it. */
-export function asTyped(path: string): string {
-  const here = relative(process.cwd(), path);
-  const isBelow = here !== "" && !here.startsWith("..") && !isAbsolute(here);
-  const typed = isBelow ? here : path;
-  return /^[\w@%+=:,./-]+$/.test(typed) ? typed : `'${typed.replaceAll("'", "'\\''")}'`;
-}
-
-/** Says on stderr where a page was written. */
-export function sayReport(path: string): void {
-  process.stderr.write(`Report: ${resolve(path)}\n`);
 }
 
 /** Collects the values of a repeatable option. */

@@ -22,6 +22,7 @@ import {
   policyMessages,
   unreadableMessage,
 } from "../prompts/policy.ts";
+import { say } from "./messages.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import {
   asFlag,
@@ -121,7 +122,7 @@ function isInterruption(error: unknown, person: Person | undefined): boolean {
 }
 
 function sayStopped(): void {
-  process.stderr.write("nlac: stopped by Ctrl-C\n");
+  say("nlac: stopped by Ctrl-C");
   process.exitCode = 130; // the shell's convention for Ctrl-C
 }
 

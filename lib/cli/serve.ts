@@ -14,6 +14,7 @@ import { readJson, readText } from "../files/disk.ts";
 import { loadRecipe } from "../recipe/recipe.ts";
 import { type Scope, scopes } from "../serve/scopes.ts";
 import { type ServeOptions, type Server, serve } from "../serve/server.ts";
+import { say } from "./messages.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import {
   asFlag,
@@ -202,9 +203,8 @@ async function run(runOrModel: string, flags: ServeFlags, command: Command): Pro
   const { host, port, maxWaiting, maxBodyBytes } = flags;
   const { allowHost: allowHosts, cors: corsOrigins } = flags;
   const token = flags.token ?? process.env.NLAC_SERVE_TOKEN;
-  const log = (line: string) => void process.stderr.write(`${line}\n`);
   const shared = {
-    ...{ host, port, maxWaiting, maxBodyBytes, allowHosts, corsOrigins, log },
+    ...{ host, port, maxWaiting, maxBodyBytes, allowHosts, corsOrigins, log: say },
     name: flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, ""),
     ...(token === undefined ? {} : { token }),
     ...(flags.tokens === undefined ? {} : { tokens: readKeys(flags.tokens) }),
@@ -217,11 +217,11 @@ async function run(runOrModel: string, flags: ServeFlags, command: Command): Pro
       ...{ ...shared, learner, weights },
       ...(record === undefined ? {} : { record }),
     });
-    log(
+    say(
       `serving ${shared.name} at ${server.url}/v1${record === undefined ? "" : `, recording to ${record}`}`,
     );
     const rewards = record === undefined ? "" : " and recent episodes have their rewards";
-    await untilStopped(server, log, `when requests are finished${rewards}`);
+    await untilStopped(server, `when requests are finished${rewards}`);
   } finally {
     await learner.dispose();
   }
@@ -246,13 +246,13 @@ async function serveTraining(
   model: string,
   recipeName: string,
   flags: ServeFlags,
-  shared: Omit<ServeOptions, "learner"> & { log: (line: string) => void },
+  shared: Omit<ServeOptions, "learner">,
 ): Promise<void> {
   const recipe = await loadRecipe(recipeName, [`model=${JSON.stringify(model)}`, ...flags.set]);
   const learner: Record<string, unknown> = { ...recipe.learner };
   for (const name of ["device", "dtype", "int8Generation"] as const)
     if (flags[name] !== undefined) learner[name] = flags[name];
-  const options: StartOptions = {
+  const options: ServeAndTrainOptions = {
     ...shared,
     recipe: { ...recipe, learner } as ServeAndTrainOptions["recipe"],
     maxFirstTokenMs: flags.maxFirstTokenMs,
@@ -264,17 +264,15 @@ async function serveTraining(
     ...(flags.testTasks === undefined ? {} : { testTasks: readTasks(flags.testTasks) }),
   };
   const server = await start(options);
-  shared.log(`serving and training ${shared.name} at ${server.url}/v1, version ${server.version}`);
-  await untilStopped(server, shared.log, "when requests are finished and a checkpoint is saved");
+  say(`serving and training ${shared.name} at ${server.url}/v1, version ${server.version}`);
+  await untilStopped(server, "when requests are finished and a checkpoint is saved");
 }
 
-type StartOptions = ServeAndTrainOptions & { log: (line: string) => void };
-
 /** Starts the server. Shows the progress of its warm-up, which Ctrl-C ends. */
-async function start(options: StartOptions): Promise<TrainingServer> {
+async function start(options: ServeAndTrainOptions): Promise<TrainingServer> {
   const terminal = new TerminalProgress();
   let shown: Progress = terminal;
-  const log = (line: string) => (shown === terminal ? terminal.note(line) : options.log(line));
+  const log = (line: string) => (shown === terminal ? terminal.note(line) : say(line));
   const end = () => {
     if (shown === terminal) terminal.end();
     shown = silentProgress;
@@ -313,8 +311,8 @@ function readTasks(path: string): unknown[] {
     });
 }
 
-async function untilStopped(server: Server, log: (line: string) => void, when: string): Promise<void> {
-  await stoppable(log, when, async (signal) => {
+async function untilStopped(server: Server, when: string): Promise<void> {
+  await stoppable(say, when, async (signal) => {
     await once(signal, "abort");
     await server.close();
   });

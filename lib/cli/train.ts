@@ -15,7 +15,8 @@ import { type RecipeResult, resumeRun, trainOrResume, trainRecipe } from "../rec
 import { readMetrics } from "../run/metrics.ts";
 import { readStatus } from "../run/status.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
-import { asTyped, collect, wholeNumber } from "./options.ts";
+import { asTyped, say } from "./messages.ts";
+import { collect, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface TrainFlags {
@@ -81,13 +82,13 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
     const { address, port, timeoutMs } = place;
     const store = `${address}:${port}`;
     const late = setTimeout(() => {
-      say(place, `waiting for rank 0 at ${store}, for up to ${timeoutMs / 1000} s …`);
+      sayOnRank(place, `waiting for rank 0 at ${store}, for up to ${timeoutMs / 1000} s …`);
     }, noticeMs);
     const ranks = await joinRanks(place, recipe.learner.device).finally(() => clearTimeout(late));
-    say(place, `joined rank 0 at ${store}, which shows the progress`);
+    sayOnRank(place, `joined rank 0 at ${store}, which shows the progress`);
     // Rank 0 decides when to stop; a launcher signals every rank.
     await stoppable(ignored, "with rank 0", () => serveRank(ranks));
-    say(place, "ended with rank 0");
+    sayOnRank(place, "ended with rank 0");
   });
 }
 
@@ -95,9 +96,8 @@ const ignored = () => {};
 /** Milliseconds after which a rank says that it waits for rank 0. */
 const noticeMs = 5000;
 
-function say(place: RankPlace, line: string): void {
-  const { rank, ranks } = place;
-  process.stderr.write(`[rank ${rank} of ${ranks} on ${hostname()}] ${line}\n`);
+function sayOnRank({ rank, ranks }: RankPlace, line: string): void {
+  say(`[rank ${rank} of ${ranks} on ${hostname()}] ${line}`);
 }
 
 /** A failure ends the process at once: a call on the learner may still wait for other ranks. */
@@ -106,7 +106,7 @@ async function orExit(place: RankPlace, work: () => Promise<void>): Promise<void
     await work();
   } catch (thrown) {
     const { code, message } = fromNative(fromFileSystem(thrown));
-    process.stderr.write(`nlac: ${code}: [rank ${place.rank} on ${hostname()}] ${message}\n`);
+    say(`nlac: ${code}: [rank ${place.rank} on ${hostname()}] ${message}`);
     process.exit(1);
   }
 }

@@ -4,6 +4,7 @@ import { resolve } from "node:path";
 import type { Command } from "commander";
 import { listVersions } from "../agents/versions.ts";
 import { formatFigure } from "../display/progress.ts";
+import { say } from "./messages.ts";
 
 export function registerVersions(program: Command): void {
   program
@@ -24,8 +25,7 @@ metrics are means over the latest episodes before the version was saved.`,
     .action((run: string, { json }: { json?: boolean }) => {
       const versions = listVersions(resolve(run));
       if (json) return console.log(JSON.stringify(versions, null, 2));
-      if (versions.length === 0)
-        process.stderr.write(`nlac: ${run} has no version yet: it has not saved a checkpoint.\n`);
+      if (versions.length === 0) say(`nlac: ${run} has no version yet: it has not saved a checkpoint.`);
       for (const { name, checkpoint, time, quality } of versions) {
         const metrics = Object.entries(quality).map(([key, value]) => `${key} ${formatFigure(value)}`);
         const when = new Date(time).toISOString().slice(0, 19).replace("T", " ");

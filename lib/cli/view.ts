@@ -16,7 +16,8 @@ import { readDescription } from "../run/description.ts";
 import { type MetricsRow, readMetrics } from "../run/metrics.ts";
 import { readSamples, type SampleRecord, withContext } from "../run/samples.ts";
 import { grouped } from "../statistics/intervals.ts";
-import { sayReport, wholeNumber } from "./options.ts";
+import { sayReport } from "./messages.ts";
+import { wholeNumber } from "./options.ts";
 
 interface ViewFlags {
   samples: number;

@@ -1,7 +1,7 @@
 import { Command, Help } from "commander";
 import { afterEach, expect, test, vi } from "vitest";
 import { commands } from "../../lib/cli/main.ts";
-import { asTyped } from "../../lib/cli/options.ts";
+import { asTyped } from "../../lib/cli/messages.ts";
 import { nlac } from "../support/command-line.ts";
 
 const { columns, isTTY } = process.stdout;

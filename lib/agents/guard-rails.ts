@@ -4,6 +4,7 @@
  */
 
 import { z } from "zod";
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import { isFaulty, succeeded } from "../episodes/trajectory.ts";
 import { mean } from "../statistics/mean.ts";
@@ -74,9 +75,8 @@ export class GuardRails {
 
   /** Adds a value of a client's metric. One of `measuredMetrics` has no effect. */
   post(name: string, value: number): void {
-    const values = this.#posted.get(name) ?? [];
+    const values = getOrAdd(this.#posted, name, () => []);
     this.#keep(values, value);
-    this.#posted.set(name, values);
   }
 
   /** Adds a measurement, in place of the oldest one if there are enough. */

@@ -3,6 +3,7 @@
  * hash(hash(seed) + i), 32 bits.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { type DType, Tensor } from "../ops/tensor.ts";
 
 /** Length of the repeated block of numbers: a prime, so that rows of a matrix differ. */
@@ -23,8 +24,7 @@ export function uniform(seed: number, count: number): Float32Array {
 
 /** [count] f32 in [-scale, scale): one block of random numbers, repeated. */
 export function spread(seed: number, count: number, scale: number): Float32Array {
-  const numbers = blocks.get(seed) ?? uniform(seed, block);
-  blocks.set(seed, numbers);
+  const numbers = getOrAdd(blocks, seed, () => uniform(seed, block));
   const random = numbers.subarray(0, count).map((value) => (value * 2 - 1) * scale);
   const values = new Float32Array(count);
   for (let start = 0; start < count; start += random.length) {

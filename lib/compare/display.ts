@@ -4,6 +4,7 @@
  */
 
 import { statSync } from "node:fs";
+import { getOrAdd } from "../base/get-or-add.ts";
 import {
   fitParts,
   type LinePart,
@@ -188,13 +189,8 @@ export class RunsDisplay {
 
   /** The run's progress; reads its metrics if they have grown, and if it is time or `now`. */
   #read(run: ComparedRun, now = false): Standing {
-    const standing = this.#standings.get(run) ?? {
-      bytes: -1,
-      due: 0,
-      steps: 0,
-      figures: undefined,
-    };
-    this.#standings.set(run, standing);
+    const unread = () => ({ bytes: -1, due: 0, steps: 0, figures: undefined });
+    const standing: Standing = getOrAdd(this.#standings, run, unread);
     const bytes = statSync(metricsPath(run.path), { throwIfNoEntry: false })?.size ?? 0;
     const started = performance.now();
     if (bytes === standing.bytes || (!now && started < standing.due)) return standing;

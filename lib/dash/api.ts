@@ -4,6 +4,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import { compareCurves, curveOf, metricsOf, placesOf } from "./metrics.ts";
 import type { DashRun } from "./run.ts";
@@ -175,9 +176,7 @@ function compare(runs: DashRuns, { metric = "eval/success", axis = "updates", id
     if (chosen !== undefined && !chosen.has(run.id)) continue;
     const { name, config, ...rest } = run.recipe as { name?: string; config?: Record<string, unknown> };
     const key = JSON.stringify([name, { ...config, seed: 0 }, rest]);
-    const group = groups.get(key) ?? { name: name ?? run.id, runs: [] };
-    group.runs.push(run);
-    groups.set(key, group);
+    getOrAdd(groups, key, () => ({ name: name ?? run.id, runs: [] })).runs.push(run);
   }
   // Groups of one name are told apart by the id of their first run.
   const names = [...groups.values()].map(({ name }) => name);

@@ -1,5 +1,6 @@
 /** Metrics as curves over updates, environment steps, generated tokens or time. */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { MetricsRow } from "../run/metrics.ts";
 import { interquartileMean } from "../statistics/few-runs.ts";
 import { bootstrap } from "../statistics/resampling.ts";
@@ -47,8 +48,7 @@ export function metricsOf(rows: readonly MetricsRow[]): Metrics {
   for (let i = 0; i < rows.length; i++) {
     const { values } = rows[i]!;
     for (const name of Object.keys(values)) {
-      const column = columns.get(name) ?? { rows: [], y: [] };
-      columns.set(name, column);
+      const column = getOrAdd(columns, name, () => ({ rows: [], y: [] }));
       const value = values[name];
       if (typeof value !== "number") continue;
       column.rows.push(i);

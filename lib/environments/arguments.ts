@@ -7,6 +7,7 @@
 import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { NlacError } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 
 /** Returns the problem with a call's arguments, or undefined. Does not change them. */
@@ -84,13 +85,11 @@ const checkers = new Map<typeof Ajv | typeof Ajv2020, Ajv>();
  * done once. The schemas are compiled elsewhere: what one of them defines must not be known to another.
  */
 function checkerOf(Dialect: typeof Ajv | typeof Ajv2020): Ajv {
-  let checker = checkers.get(Dialect);
-  if (checker === undefined) {
-    checker = new Dialect(options);
+  return getOrAdd(checkers, Dialect, () => {
+    const checker = new Dialect(options);
     checker.validateSchema({});
-    checkers.set(Dialect, checker);
-  }
-  return checker;
+    return checker;
+  });
 }
 
 function describe(errors: readonly ErrorObject[]): string {

@@ -5,6 +5,7 @@
  */
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { checkKeys, isObject, shown } from "../base/validation.ts";
 import { inEnvironment, requireDescription } from "../contract/checks.ts";
 import type { Demonstration, Environment, StartOptions } from "../contract/environment.ts";
@@ -146,16 +147,15 @@ export function defineEnvironment<Task, State>(
     turnLimitEnds,
     async tasks(split) {
       const given = definition.tasks[split];
-      let list = lists.get(split);
-      if (list === undefined) {
-        list = inEnvironment(`${name}: the ${split} tasks cannot be listed`, async () => {
+      const list = getOrAdd(lists, split, () => {
+        const listed = inEnvironment(`${name}: the ${split} tasks cannot be listed`, async () => {
           const tasks = await (typeof given === "function" ? given() : given);
           if (Array.isArray(tasks)) return tasks as readonly Task[];
           throw new Error(`the function returned ${shown(tasks)} instead of a list`);
         });
-        lists.set(split, list);
-        list.catch(() => lists.delete(split));
-      }
+        listed.catch(() => lists.delete(split));
+        return listed;
+      });
       return [...(await list)];
     },
     taskId: (task) => definition.taskId?.(task) ?? ownName(task, name),

@@ -4,6 +4,7 @@
  */
 
 import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import { slices } from "../base/slices.ts";
 import {
@@ -53,14 +54,6 @@ interface Owner {
 interface SharedParts {
   ids: Map<readonly number[], Int32Array>;
   grammars: Map<Grammar, string>;
-}
-
-function once<K, V>(made: Map<K, V>, key: K, make: () => V): V {
-  const known = made.get(key);
-  if (known !== undefined) return known;
-  const value = make();
-  made.set(key, value);
-  return value;
 }
 
 export class Generator {
@@ -191,7 +184,7 @@ export class Generator {
       throw new NlacError("ERR_VALUE", `${where} needs either tokens or messages.`);
     }
     const prompt = tokens ?? this.#owner.render(messages!, { tools, addGenerationPrompt: true });
-    const ids = once(checkedIds, prompt, () => checkIds(prompt, `${where}.tokens`, this.#owner.info));
+    const ids = getOrAdd(checkedIds, prompt, () => checkIds(prompt, `${where}.tokens`, this.#owner.info));
     checkArray(request.stop ?? [], `${where}.stop`);
     const stop = [...(request.stop ?? [])];
     for (const [i, text] of stop.entries()) {
@@ -203,7 +196,9 @@ export class Generator {
     if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
     const forbidden = checkIdList(request.forbidden, `${where}.forbidden`, this.#owner.info);
     const text =
-      grammar === undefined ? "" : once(grammars, grammar, () => grammarText(grammar, `${where}.grammar`));
+      grammar === undefined
+        ? ""
+        : getOrAdd(grammars, grammar, () => grammarText(grammar, `${where}.grammar`));
     return {
       tokens: ids,
       maxNewTokens: checkInteger(request.maxNewTokens ?? 256, `${where}.maxNewTokens`, 1),

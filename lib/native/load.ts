@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { physicalCores, platformName, textOf } from "../base/platform.ts";
 import type { Addon } from "./addon.ts";
 import { findLibtorch, type Libtorch, requireLibtorch } from "./libtorch.ts";
@@ -69,11 +70,9 @@ export function addonDigest(variant: Variant): string | undefined {
   const found = findAddon(variant);
   if (found === undefined) return undefined;
   const file = join(found.directory, "nlac.node");
-  const known = digests.get(file);
-  if (known !== undefined) return known;
-  const digest = createHash("sha256").update(readFileSync(file)).digest("hex").slice(0, 12);
-  digests.set(file, digest);
-  return digest;
+  return getOrAdd(digests, file, () =>
+    createHash("sha256").update(readFileSync(file)).digest("hex").slice(0, 12),
+  );
 }
 
 /**

@@ -5,6 +5,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { platformName } from "../base/platform.ts";
 import { version } from "../base/version.ts";
 
@@ -41,16 +42,14 @@ const digests = new Map<string, string>();
 
 /** The first 12 hex digits of the SHA-256 of the native sources; computed once per process. */
 function sourceDigest(root: string): string {
-  const known = digests.get(root);
-  if (known !== undefined) return known;
-  const hash = createHash("sha256");
-  const add = (path: string): void => {
-    const found = statSync(path, { throwIfNoEntry: false });
-    if (found?.isDirectory()) for (const name of readdirSync(path).sort()) add(join(path, name));
-    else if (found) hash.update(`${relative(root, path)}\0${found.size}\0`).update(readFileSync(path));
-  };
-  for (const source of nativeSources) add(join(root, source));
-  const digest = hash.digest("hex").slice(0, 12);
-  digests.set(root, digest);
-  return digest;
+  return getOrAdd(digests, root, () => {
+    const hash = createHash("sha256");
+    const add = (path: string): void => {
+      const found = statSync(path, { throwIfNoEntry: false });
+      if (found?.isDirectory()) for (const name of readdirSync(path).sort()) add(join(path, name));
+      else if (found) hash.update(`${relative(root, path)}\0${found.size}\0`).update(readFileSync(path));
+    };
+    for (const source of nativeSources) add(join(root, source));
+    return hash.digest("hex").slice(0, 12);
+  });
 }

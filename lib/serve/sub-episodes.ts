@@ -1,5 +1,6 @@
 /** How open episodes depend on each other: a sub-episode works for its parent. */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { OpenEpisode } from "./open-episode.ts";
 
 /** Open episodes by name. */
@@ -37,11 +38,7 @@ export type Workers = ReadonlyMap<string | undefined, [string, OpenEpisode][]>;
 
 export function workersOf(open: Open): Workers {
   const workers = new Map<string | undefined, [string, OpenEpisode][]>();
-  for (const [child, episode] of open) {
-    const others = workers.get(episode.parent);
-    if (others === undefined) workers.set(episode.parent, [[child, episode]]);
-    else others.push([child, episode]);
-  }
+  for (const [child, episode] of open) getOrAdd(workers, episode.parent, () => []).push([child, episode]);
   return workers;
 }
 

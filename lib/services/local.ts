@@ -10,6 +10,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
 import { messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { checkConfig } from "../base/validation.ts";
 import { nothingUsed } from "../contract/environment.ts";
 import type { Learner } from "../learner/learner.ts";
@@ -133,8 +134,7 @@ const shared = new Map<string, { users: number; loading?: Promise<Learner> }>();
 
 function sharedModel(name: string, options: LearnerOptions): ModelSource {
   const key = JSON.stringify([existsSync(name) ? resolve(name) : name, options]);
-  const entry = shared.get(key) ?? { users: 0 };
-  shared.set(key, entry);
+  const entry = getOrAdd(shared, key, () => ({ users: 0 }));
   entry.users++;
   const load = async (): Promise<Learner> => {
     // Imported lazily: without a local model, libtorch is not needed.

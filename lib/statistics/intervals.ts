@@ -3,6 +3,7 @@
  * they form a group.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { mean } from "./mean.ts";
 
 export interface Interval {
@@ -34,11 +35,7 @@ export function wilsonInterval(p: number, trials: number): Interval {
  */
 export function grouped(values: readonly number[], keys: readonly unknown[]): number[][] {
   const groups = new Map<unknown, number[]>();
-  for (const [i, value] of values.entries()) {
-    const group = groups.get(keys[i]);
-    if (group === undefined) groups.set(keys[i], [value]);
-    else group.push(value);
-  }
+  for (const [i, value] of values.entries()) getOrAdd(groups, keys[i], () => []).push(value);
   return [...groups.values()];
 }
 

@@ -3,6 +3,7 @@
  * from a chat template or from the caller's own text; whitespace is found in any text.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { type AddedToken, isPlain } from "./format.ts";
 import { spacesAfter, spacesBefore } from "./spaces.ts";
 
@@ -39,15 +40,8 @@ export class AddedTokenMatcher {
     this.#plain = tokens.some(isPlain);
     for (const token of tokens) {
       let node = this.#root;
-      for (let i = 0; i < token.content.length; i++) {
-        const unit = token.content.charCodeAt(i);
-        let next = node.next.get(unit);
-        if (next === undefined) {
-          next = { next: new Map() };
-          node.next.set(unit, next);
-        }
-        node = next;
-      }
+      for (let i = 0; i < token.content.length; i++)
+        node = getOrAdd(node.next, token.content.charCodeAt(i), () => ({ next: new Map() }));
       node.token = token;
       node.plain = isPlain(token);
     }

@@ -4,6 +4,7 @@
  * <0x0A>.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { PairMerger, type PairOptions, RememberedWords, type WordEncoder } from "./bpe.ts";
 
 export interface CharacterPairOptions extends PairOptions {
@@ -55,15 +56,12 @@ export function characterPairEncoder(options: CharacterPairOptions): WordEncoder
   const merger = new PairMerger(options);
 
   /** The ids of a character; empty if it is unknown. */
-  const idsOf = (character: string): readonly number[] => {
-    let ids = characters.get(character);
-    if (ids !== undefined) return ids;
-    const id = idOf(character);
-    ids = id >= 0 ? [id] : Array.from(utf8.encode(character), (byte) => bytes?.[byte] ?? -1);
-    if (ids.includes(-1)) ids = [];
-    characters.set(character, ids);
-    return ids;
-  };
+  const idsOf = (character: string): readonly number[] =>
+    getOrAdd(characters, character, () => {
+      const id = idOf(character);
+      const ids = id >= 0 ? [id] : Array.from(utf8.encode(character), (byte) => bytes?.[byte] ?? -1);
+      return ids.includes(-1) ? [] : ids;
+    });
 
   const symbolsOf = (word: string): number[] => {
     const symbols: number[] = [];

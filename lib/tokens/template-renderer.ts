@@ -6,6 +6,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
@@ -182,11 +183,10 @@ export class TemplateRenderer {
     tools: readonly ToolSchema[] | undefined,
     calls: readonly CalledFunction[] = [],
   ): Marking {
-    let known = this.#markings.get(tokenizer);
-    if (known === undefined) {
-      known = { scope: this.#scopeFor(tokenizer), made: new Map() };
-      this.#markings.set(tokenizer, known);
-    }
+    const { scope, made } = getOrAdd(this.#markings, tokenizer, () => ({
+      scope: this.#scopeFor(tokenizer),
+      made: new Map(),
+    }));
     const texts = [this.source, JSON.stringify(this.variables), ...messages.map(({ content }) => content)];
     for (const { name, id = "" } of calls) texts.push(name, id);
     try {
@@ -196,12 +196,7 @@ export class TemplateRenderer {
       throw new NlacError("ERR_VALUE", "The tools are nested too deeply.", { cause: error });
     }
     const alphabet = unusedAlphabet(texts);
-    let marking = known.made.get(alphabet);
-    if (marking === undefined) {
-      marking = this.#newMarking(tokenizer, known.scope, alphabet);
-      known.made.set(alphabet, marking);
-    }
-    return marking;
+    return getOrAdd(made, alphabet, () => this.#newMarking(tokenizer, scope, alphabet));
   }
 
   #newMarking(tokenizer: Tokenizer, scope: MarkScope, alphabet: number): Marking {

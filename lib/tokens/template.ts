@@ -9,6 +9,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { Message } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { type CallForm, callPieces, mapForm } from "./call-form.ts";
@@ -143,11 +144,7 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
-    let remembered = this.#continuations.get(tokenizer);
-    if (remembered === undefined) {
-      remembered = new RememberedIds();
-      this.#continuations.set(tokenizer, remembered);
-    }
+    const remembered = getOrAdd(this.#continuations, tokenizer, () => new RememberedIds());
     const turns = checkMessages(messages);
     const make = () => continuationIds(this.#renderer, tokenizer, context, turns, options);
     if (this.#mayPrintTime) return make();
@@ -229,24 +226,17 @@ export class ChatTemplate {
    * with a short one: with many tools, the renderings take seconds.
    */
   #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm<TextPiece[]> {
-    let forms = this.#callForms.get(tokenizer);
-    if (forms === undefined) {
-      forms = new Map();
-      this.#callForms.set(tokenizer, forms);
-    }
+    const forms = getOrAdd(this.#callForms, tokenizer, () => new Map());
     const { system } = context;
     const tools = context.tools?.length ? [probeTool] : undefined;
-    const key = `${system} ${tools !== undefined}`;
-    let form = forms.get(key);
-    if (form === undefined) {
+    const form = getOrAdd(forms, `${system} ${tools !== undefined}`, () => {
       try {
-        form = detectCallForm(this.#renderer, tokenizer, { system, tools });
+        return detectCallForm(this.#renderer, tokenizer, { system, tools });
       } catch (error) {
-        if (!refuses(error)) throw error;
-        form = error;
+        if (refuses(error)) return error;
+        throw error;
       }
-      forms.set(key, form);
-    }
+    });
     if (form instanceof NlacError) throw form;
     return form;
   }

@@ -4,6 +4,7 @@
  * only; they are rendered once and remembered. Forks of the conversation share them.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import type { CallForm } from "./call-form.ts";
 import { calledFunctions } from "./called-functions.ts";
@@ -48,7 +49,7 @@ export class TurnFormat {
 
   /** The start of a turn that the model generates. */
   generationPrompt(before: Before): readonly number[] {
-    return this.#remember(`after ${placeOf(before)}`, () =>
+    return getOrAdd(this.remembered, `after ${placeOf(before)}`, () =>
       this.template.encodeContinuation(this.tokenizer, this.contextAfter(before), [], {
         addGenerationPrompt: true,
       }),
@@ -68,7 +69,7 @@ export class TurnFormat {
     // A call's message follows the generation prompt, with a header of its own.
     const isMessage = calls !== undefined && form?.messages !== undefined;
     if (form === undefined || isMessage) return this.generationPrompt(before);
-    return this.#remember(`earlier, after ${placeOf(before)}`, () =>
+    return getOrAdd(this.remembered, `earlier, after ${placeOf(before)}`, () =>
       this.template.encodeOpening(this.tokenizer, this.contextAfter(before)),
     );
   }
@@ -106,7 +107,9 @@ export class TurnFormat {
       const end = tokenizer.idOf(endOfCalls);
       return end === undefined || tokens.at(-1) === end ? [] : [end];
     }
-    const closing = this.#remember("closing", () => template.encodeClosing(tokenizer, { system, tools }));
+    const closing = getOrAdd(this.remembered, "closing", () =>
+      template.encodeClosing(tokenizer, { system, tools }),
+    );
     for (let written = Math.min(closing.length, tokens.length); written > 0; written--) {
       const tail = tokens.slice(-written);
       if (tail.every((id, i) => id === closing[i])) return closing.slice(written);
@@ -137,15 +140,6 @@ export class TurnFormat {
     if (this.template.readsCallIds)
       return calls.map(({ name, id }, i) => ({ name, id: isCallId(id) ? id : callId(i) }));
     return form.end === undefined ? undefined : calls.map(({ name }) => ({ name }));
-  }
-
-  #remember(key: string, make: () => number[]): readonly number[] {
-    let ids = this.remembered.get(key);
-    if (ids === undefined) {
-      ids = make();
-      this.remembered.set(key, ids);
-    }
-    return ids;
   }
 }
 

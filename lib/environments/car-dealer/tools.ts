@@ -2,6 +2,7 @@
  * The dealer's tools: search the database, or say something to the buyer, optionally with an offer.
  */
 
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { shown } from "../../base/validation.ts";
 import type { ToolSchema } from "../../contract/environment.ts";
 import { type CheckArguments, compileArguments } from "../arguments.ts";
@@ -82,8 +83,7 @@ export function readCall(inventory: Inventory, name: string, args: Record<string
     const names = dealerTools.map((known) => known.name).join(", ");
     return { kind: "refused", reason: `there is no tool ${shown(name)}, only ${names}` };
   }
-  const check = checks.get(name) ?? compileArguments(tool.parameters, name);
-  checks.set(name, check);
+  const check = getOrAdd(checks, name, () => compileArguments(tool.parameters, name));
   const problem = check(args);
   if (problem !== undefined) return { kind: "refused", reason: problem };
   if (name === "no_op") return { kind: "no_op" };

@@ -4,6 +4,7 @@
  * without noise.
  */
 
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { streams, uniform } from "../../base/random.ts";
 import { composedKind, composedParts, type Ending, type Event, kinds, things } from "./words.ts";
 
@@ -171,17 +172,14 @@ export function successRate(errand: Errand, moves: number, explained: number, po
   const rate = (step: number, movesLeft: number, told: boolean): number => {
     if (step === length) return 1;
     if (length - step > movesLeft) return 0;
-    const key = `${step} ${movesLeft} ${told}`;
-    const before = known.get(key);
-    if (before !== undefined) return before;
-    const deadEnds = [...errand.deadEnds.values()].filter((at) => at === step).length;
-    const { right, deadEnd = 0 } = policy({ errand, step, movesLeft, told, deadEnds });
-    const failed =
-      explained * rate(step, movesLeft - 1, true) + (1 - explained) * rate(step, movesLeft - 1, false);
-    // After a dead end the errand fails whatever follows.
-    const value = right * rate(step + 1, movesLeft - 1, false) + (1 - right - deadEnd) * failed;
-    known.set(key, value);
-    return value;
+    return getOrAdd(known, `${step} ${movesLeft} ${told}`, () => {
+      const deadEnds = [...errand.deadEnds.values()].filter((at) => at === step).length;
+      const { right, deadEnd = 0 } = policy({ errand, step, movesLeft, told, deadEnds });
+      const failed =
+        explained * rate(step, movesLeft - 1, true) + (1 - explained) * rate(step, movesLeft - 1, false);
+      // After a dead end the errand fails whatever follows.
+      return right * rate(step + 1, movesLeft - 1, false) + (1 - right - deadEnd) * failed;
+    });
   };
   return rate(0, moves, false);
 }

@@ -9,6 +9,7 @@ import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { permutation, streams } from "../../base/random.ts";
 import { checkInteger } from "../../base/validation.ts";
 import type {
@@ -108,12 +109,11 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     idle: { text: "I do not know." },
     tasks(split) {
       checkSplit("math", split);
-      let tasks = loaded.get(split);
-      if (tasks === undefined) {
-        tasks = load(split, options);
-        loaded.set(split, tasks);
-        tasks.catch(() => loaded.delete(split)); // so that the next call reads the file again
-      }
+      const tasks = getOrAdd(loaded, split, () => {
+        const loading = load(split, options);
+        loading.catch(() => loaded.delete(split)); // so that the next call reads the file again
+        return loading;
+      });
       return tasks.then((all) => [...all]);
     },
     taskId: (task) => task.id,

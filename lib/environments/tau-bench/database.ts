@@ -3,6 +3,7 @@
  * nothing, a record is copied when a call changes it, and hashes are computed on demand.
  */
 
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { bindArguments } from "./bind-arguments.ts";
 import type { BaseText, Tables } from "./hash.ts";
 import { asKey, dict, PythonError } from "./python.ts";
@@ -161,8 +162,7 @@ export class Database {
 
   /** For tools: adds or replaces a record. */
   put(table: string, id: string, record: Dict): void {
-    const edits = this.#edits.get(table) ?? new Map<string, Dict>();
-    this.#edits.set(table, edits.set(id, record));
+    getOrAdd(this.#edits, table, () => new Map()).set(id, record);
   }
 
   /** For tools: a table's records after the previous call. Do not change them. */

@@ -13,6 +13,7 @@ import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { clearMessage, inOption } from "../../base/validation.ts";
 import type {
   Action,
@@ -80,11 +81,8 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     test: once(() => loadTasks(domain(), files.test, "test")),
   };
   const goals = new WeakMap<TauBenchTask, DatabaseState>();
-  const goalOf = (task: TauBenchTask): DatabaseState => {
-    const goal = goals.get(task) ?? replay(domain().open(), task);
-    goals.set(task, goal);
-    return goal;
-  };
+  const goalOf = (task: TauBenchTask): DatabaseState =>
+    getOrAdd(goals, task, () => replay(domain().open(), task));
 
   async function start(task: TauBenchTask, { seed, signal }: StartOptions): Promise<Episode> {
     throwIfAborted(signal);

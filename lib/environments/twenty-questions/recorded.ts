@@ -15,6 +15,7 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { NlacError } from "../../base/errors.ts";
+import { getOrAdd } from "../../base/get-or-add.ts";
 import { Names, type Word } from "./names.ts";
 import type { Oracle } from "./oracle.ts";
 import { namedPhrase, readQuestion, withoutNegation } from "./questions.ts";
@@ -99,9 +100,7 @@ export class RecordedAnswers {
             questions.set(key, question);
             this.#answers.push([]);
             for (const [word, weight] of vector) {
-              const having = this.#having.get(word) ?? [];
-              having.push({ question, weight });
-              this.#having.set(word, having);
+              getOrAdd(this.#having, word, () => []).push({ question, weight });
             }
           }
           this.#answers[question]!.push({ object, answer: yes ? 1 : -1 });
@@ -169,16 +168,14 @@ export class RecordedAnswers {
   }
 
   #likenessTo(object: number): Float64Array {
-    const known = this.#likeness.get(object);
-    if (known !== undefined) return known;
-    const own = this.#profiles[object]!;
-    const likeness = Float64Array.from(this.#profiles, (profile) => {
-      let cosine = 0;
-      for (const [word, weight] of own) cosine += weight * (profile.get(word) ?? 0);
-      return Math.max(0, cosine);
+    return getOrAdd(this.#likeness, object, () => {
+      const own = this.#profiles[object]!;
+      return Float64Array.from(this.#profiles, (profile) => {
+        let cosine = 0;
+        for (const [word, weight] of own) cosine += weight * (profile.get(word) ?? 0);
+        return Math.max(0, cosine);
+      });
     });
-    this.#likeness.set(object, likeness);
-    return likeness;
   }
 }
 

@@ -1,6 +1,6 @@
-/** Numbers and strings as Python's `repr` writes them. */
+/** Numbers and strings as Python writes them, and the order of its strings. */
 
-/** The shortest text that parses to `value`, with an exponent below 1e-4 and from 1e16. */
+/** `repr(value)`: the shortest text that parses to `value`, with an exponent below 1e-4 and from 1e16. */
 export function pythonFloat(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (Object.is(value, -0)) return "-0.0";
@@ -24,7 +24,11 @@ const named: Readonly<Record<string, string>> = {
   " ": " ",
 };
 
-/** @param kept characters that stay as they are although Python escapes them */
+/**
+ * `repr(text)`.
+ *
+ * @param kept characters that stay as they are although Python escapes them
+ */
 export function pythonString(text: string, kept?: RegExp): string {
   if (printableAscii.test(text)) return `'${text}'`;
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
@@ -40,4 +44,32 @@ function codePoint(code: number): string {
   const hex = code.toString(16);
   if (code < 0x100) return `\\x${hex.padStart(2, "0")}`;
   return code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
+}
+
+const plainJson = /^[ !#-[\]-~]*$/;
+
+/** `json.dumps(text)`, all of it in ASCII. */
+export function pythonJsonString(text: string): string {
+  if (plainJson.test(text)) return `"${text}"`;
+  return JSON.stringify(text).replace(
+    /[^ -~]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** Compares strings by code points, as Python does; JavaScript compares UTF-16 units. */
+export function compareText(a: string, b: string): number {
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    const x = a.charCodeAt(i);
+    const y = b.charCodeAt(i);
+    if (x !== y) return rank(x) - rank(y);
+  }
+  return a.length - b.length;
+}
+
+/** Sorts surrogates after all other code units. */
+function rank(unit: number): number {
+  if (unit < 0xd800) return unit;
+  return unit < 0xe000 ? unit + 0x2000 : unit - 0x800;
 }

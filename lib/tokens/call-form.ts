@@ -7,6 +7,7 @@
 
 import { NlacError } from "../base/errors.ts";
 import { itemsOf, membersOf, shapeOf } from "../base/json-text.ts";
+import { compareText } from "../base/python-text.ts";
 import { isObject } from "../base/validation.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { callId } from "./messages.ts";
@@ -151,14 +152,7 @@ export function notation<T>(
 
 /** In the order of Jinja's `dictsort`. */
 export function sortedByKey<T>(members: readonly [key: string, value: T][]): [key: string, value: T][] {
-  const folded = (key: string) => Array.from(key.toLowerCase(), (character) => character.codePointAt(0)!);
-  const sorted = members.map((member) => ({ member, by: folded(member[0]) }));
-  sorted.sort(({ by: a }, { by: b }) => {
-    const at = a.findIndex((code, i) => code !== b[i]);
-    if (at < 0) return a.length - b.length;
-    return b[at] === undefined ? 1 : a[at]! - b[at];
-  });
-  return sorted.map(({ member }) => member);
+  return [...members].sort(([a], [b]) => compareText(a.toLowerCase(), b.toLowerCase()));
 }
 
 /** The members of an object; of a repeated key the last one, as for JSON.parse. */

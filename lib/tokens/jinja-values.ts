@@ -1,6 +1,6 @@
 /** The values of a chat template as Python prints them; the interpreter prints most as JavaScript does. */
 
-import { pythonFloat, pythonString } from "../base/python-text.ts";
+import { compareText, pythonFloat, pythonJsonString, pythonString } from "../base/python-text.ts";
 
 /** A value of the interpreter. */
 export interface Evaluated {
@@ -71,7 +71,7 @@ export function pythonJson({ type, value }: Evaluated, options: JsonOptions, dep
     items.length === 0
       ? open + close
       : open + line(depth + 1) + items.join(itemSeparator + line(depth + 1)) + line(depth) + close;
-  const string = (text: string) => (ensureAscii ? asciiJson(text) : JSON.stringify(text));
+  const string = (text: string) => (ensureAscii ? pythonJsonString(text) : JSON.stringify(text));
   switch (type) {
     case "NullValue":
     case "UndefinedValue":
@@ -92,7 +92,7 @@ export function pythonJson({ type, value }: Evaluated, options: JsonOptions, dep
     case "NamespaceValue":
     case "ObjectValue": {
       const members = [...(value as Map<string, Evaluated>)];
-      if (sortKeys) members.sort(([a], [b]) => byCodePoints(a, b));
+      if (sortKeys) members.sort(([a], [b]) => compareText(a, b));
       const written = members.map(
         ([key, inner]) => string(key) + keySeparator + pythonJson(inner, options, depth + 1),
       );
@@ -101,16 +101,4 @@ export function pythonJson({ type, value }: Evaluated, options: JsonOptions, dep
     default:
       throw new Error(`${type} cannot be written as JSON`);
   }
-}
-
-function asciiJson(text: string): string {
-  return JSON.stringify(text).replace(
-    /[^\0-\x7f]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
-}
-
-function byCodePoints(a: string, b: string): number {
-  // UTF-8 has the order of the code points.
-  return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }

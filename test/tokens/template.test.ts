@@ -69,8 +69,8 @@ it.each([
   ["{{ [2.0, 0.0000001, 4 / 2, (1, 'a')] | tojson }}", '[2.0, 1e-07, 2.0, [1, "a"]]'],
   ["{{ (1.0 * 10 ** 200 * 10 ** 200) | tojson }}", "Infinity"],
   [
-    "{{ {'b': 1, 'a': [], '\ud83d\ude00': 2, '\uff5e': {'é': none}} | tojson(indent=1, sort_keys=true, ensure_ascii=true) }}",
-    '{\n "a": [],\n "b": 1,\n "\\uff5e": {\n  "\\u00e9": null\n },\n "\\ud83d\\ude00": 2\n}',
+    "{{ {'b': 1, 'a': [], '\ud83d\ude00': 2, '\uff5e': {'é\x7f': none}} | tojson(indent=1, sort_keys=true, ensure_ascii=true) }}",
+    '{\n "a": [],\n "b": 1,\n "\\uff5e": {\n  "\\u00e9\\u007f": null\n },\n "\\ud83d\\ude00": 2\n}',
   ],
   ["{{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}", '[1,{"a":2}]'],
   ["{{ [1] | tojson(indent=0) }}", "[\n1\n]"],

@@ -5,8 +5,9 @@
  */
 
 import { createHash, type Hash } from "node:crypto";
+import { compareText } from "../../base/python-text.ts";
 import { enclose, type HashedForm, hashedText } from "./text.ts";
-import { compareText, type Dict } from "./values.ts";
+import type { Dict } from "./values.ts";
 
 /** Records by table and id. */
 export type Tables = ReadonlyMap<string, ReadonlyMap<string, Dict>>;

@@ -3,8 +3,9 @@
  * of the wrong type.
  */
 
+import { compareText } from "../../base/python-text.ts";
 import { repr } from "./text.ts";
-import { compareText, type Dict, type Value } from "./values.ts";
+import type { Dict, Value } from "./values.ts";
 
 /** A Python exception; its message is `str` of Python's own. */
 export class PythonError extends Error {}

@@ -4,6 +4,7 @@
  * changes after an error.
  */
 
+import { compareText } from "../../base/python-text.ts";
 import { calculate } from "./calculate.ts";
 import type { Database } from "./database.ts";
 import {
@@ -26,7 +27,7 @@ import {
 } from "./python.ts";
 import { dumps, str } from "./text.ts";
 import { tool } from "./tools.ts";
-import { compareText, type Dict, type Value } from "./values.ts";
+import type { Dict, Value } from "./values.ts";
 
 /** Sets a payment method's balance to the rounded sum of it and `amount`. */
 function addToBalance(method: Dict, amount: Value): void {

@@ -3,8 +3,8 @@
  * are hashed.
  */
 
-import { pythonFloat, pythonString } from "../../base/python-text.ts";
-import { compareText, type Value } from "./values.ts";
+import { compareText, pythonFloat, pythonJsonString, pythonString } from "../../base/python-text.ts";
+import type { Value } from "./values.ts";
 
 /** `str(value)`. */
 export function str(value: Value): string {
@@ -78,14 +78,12 @@ export function enclose(items: readonly string[], { open, separator, close }: Br
 
 /** `json.dumps(value)` with its defaults. */
 export function dumps(value: Value): string {
-  if (typeof value === "string") return quoted(value);
+  if (typeof value === "string") return pythonJsonString(value);
   if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
   if (value instanceof Map) {
-    return `{${Array.from(value, ([key, inner]) => `${quoted(key)}: ${dumps(inner)}`).join(", ")}}`;
+    return `{${Array.from(value, ([key, inner]) => `${pythonJsonString(key)}: ${dumps(inner)}`).join(", ")}}`;
   }
-  if (typeof value !== "number") return String(value);
-  if (Number.isFinite(value)) return pythonFloat(value);
-  return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+  return typeof value === "number" && Number.isFinite(value) ? pythonFloat(value) : String(value);
 }
 
 function atomRepr(value: null | boolean | bigint | number | string): string {
@@ -101,14 +99,4 @@ function atomRepr(value: null | boolean | bigint | number | string): string {
     default:
       return "None";
   }
-}
-
-const plainText = /^[ !#-[\]-~]*$/;
-
-function quoted(text: string): string {
-  if (plainText.test(text)) return `"${text}"`;
-  return JSON.stringify(text).replace(
-    /[^ -~]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
 }

@@ -125,20 +125,3 @@ export function copyOf(value: Value): Value {
   for (const [key, inner] of value) copy.set(key, copyOf(inner));
   return copy;
 }
-
-/** Compares strings by code points, as Python does; JavaScript compares UTF-16 units. */
-export function compareText(a: string, b: string): number {
-  const length = Math.min(a.length, b.length);
-  for (let i = 0; i < length; i++) {
-    const x = a.charCodeAt(i);
-    const y = b.charCodeAt(i);
-    if (x !== y) return rank(x) - rank(y);
-  }
-  return a.length - b.length;
-}
-
-/** Sorts surrogates after all other code units. */
-function rank(unit: number): number {
-  if (unit < 0xd800) return unit;
-  return unit < 0xe000 ? unit + 0x2000 : unit - 0x800;
-}

@@ -11,7 +11,7 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -20,8 +20,9 @@ import type {
   StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
-import { openService, type ServiceSource } from "../../services/open-service.ts";
+import type { ServiceSource } from "../../services/open-service.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
+import { openServiceOption } from "../open-service-option.ts";
 import {
   dollars,
   type Exchange,
@@ -96,7 +97,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     revealAtEnd,
     buyer: source,
   } = checkConfig(carDealerOptions, options);
-  const service = source === "scripted" ? undefined : inOption("carDealer.buyer", () => openService(source));
+  const service = source === "scripted" ? undefined : openServiceOption("carDealer.buyer", source);
   const person = service === undefined ? scriptedBuyer : serviceBuyer(service);
   const maxTurns = 2 * turns;
 
@@ -210,10 +211,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     // a model's replies.
     demonstrate: (task, options) => demonstrate(() => startWith(scriptedBuyer, task, options), options.seed),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    async close() {
-      // A service that the caller passed is not closed here.
-      if (service !== source) await service?.close?.();
-    },
+    close: async () => service?.close?.(),
   };
 }
 

@@ -10,7 +10,7 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -20,8 +20,9 @@ import type {
   StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
-import { openService, type ServiceSource } from "../../services/open-service.ts";
+import type { ServiceSource } from "../../services/open-service.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
+import { openServiceOption } from "../open-service-option.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { cities as embeddedCities, type Split } from "./facts.ts";
 import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";
@@ -108,8 +109,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     ...given
   } = checkConfig(guessMyCityOptions, options);
   const cities: readonly (NamedCity & { split: Split })[] = given.cities ?? embeddedCities;
-  const service =
-    source === "scripted" ? undefined : inOption("guessMyCity.oracle", () => openService(source));
+  const service = source === "scripted" ? undefined : openServiceOption("guessMyCity.oracle", source);
   const oracle = service === undefined ? scriptedOracle : serviceOracle(service);
   const guesses = guessesOf(cities);
   const byName = new Map(cities.map((city) => [city.name, city]));
@@ -233,10 +233,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
         }
       : {}),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    async close() {
-      // A service that the caller passed is not closed here.
-      if (service !== source) await service?.close?.();
-    },
+    close: async () => service?.close?.(),
   };
 }
 

@@ -13,9 +13,10 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../../base/random.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig } from "../../base/validation.ts";
 import type { ChatService } from "../../services/chat-service.ts";
-import { openService, type ServiceSource } from "../../services/open-service.ts";
+import type { ServiceSource } from "../../services/open-service.ts";
+import { openServiceOption } from "../open-service-option.ts";
 import { type Domain, openDomain } from "./domain.ts";
 import { Draws } from "./draws.ts";
 import { defaultData } from "./environment.ts";
@@ -125,13 +126,12 @@ export async function synthesizeRetail(options: SynthesizeRetailOptions = {}): P
   const drafts = { train: draw("train", train), test: draw("test", test) };
   let rewritten = 0;
   if (rewrite !== undefined) {
-    const service = inOption("rewrite", () => openService(rewrite));
+    const service = openServiceOption("rewrite", rewrite);
     try {
       const all = [...drafts.train, ...drafts.test];
       rewritten = await rewriteAll(all, service, { seed, signal, onProgress });
     } finally {
-      // A service that the caller passed is not closed here.
-      if (service !== rewrite) await service.close?.();
+      await service.close?.();
     }
   }
   return { train: drafts.train.map(toRecord), test: drafts.test.map(toRecord), ...tally, rewritten };

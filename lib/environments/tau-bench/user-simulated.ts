@@ -17,11 +17,12 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { derivedSeed, streams } from "../../base/random.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig } from "../../base/validation.ts";
 import type { Message } from "../../contract/environment.ts";
 import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
-import { openService, type ServiceSource } from "../../services/open-service.ts";
+import type { ServiceSource } from "../../services/open-service.ts";
+import { openServiceOption } from "../open-service-option.ts";
 import { type Conversation, stopWord, type User } from "./user.ts";
 
 /** A user that a chat model plays. */
@@ -65,7 +66,7 @@ const greeting = "Hello! What can I do for you today?";
 /** Throws ERR_CONFIG for invalid options; sends no request. */
 export function simulatedUser(options: SimulatedUserOptions): User {
   const { service: source, strategy, temperature, attempts } = checkConfig(optionsSchema, options);
-  const service = inOption("service", () => openService(source));
+  const service = openServiceOption("service", source);
   const write = writers[strategy](attempts);
   return {
     async start({ instruction }, { seed, signal }): Promise<Conversation> {
@@ -94,10 +95,7 @@ export function simulatedUser(options: SimulatedUserOptions): User {
       };
     },
     usage: () => service.usage(),
-    close: async () => {
-      // A service that the caller passed is not closed here.
-      if (service !== source) await service.close?.();
-    },
+    close: async () => service.close?.(),
   };
 }
 

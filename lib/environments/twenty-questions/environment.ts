@@ -13,7 +13,6 @@
  */
 
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
-import { inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -23,8 +22,9 @@ import type {
   StepResult,
 } from "../../contract/environment.ts";
 import type { ChatService } from "../../services/chat-service.ts";
-import { openService, type ServiceSource } from "../../services/open-service.ts";
+import type { ServiceSource } from "../../services/open-service.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
+import { openServiceOption } from "../open-service-option.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { Names, type Word } from "./names.ts";
 import { type Oracle, scriptedOracle, serviceOracle } from "./oracle.ts";
@@ -201,10 +201,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         }
       : {}),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    async close() {
-      // A service that the caller passed is not closed here.
-      if (service !== options.oracle) await service?.close?.();
-    },
+    close: async () => service?.close?.(),
   };
 }
 
@@ -320,7 +317,7 @@ function openOracle(
     return { oracle: recordedOracle(new RecordedAnswers(games), words, names) };
   }
   if (typeof oracle === "object" && oracle !== null && "answer" in oracle) return { oracle };
-  const service = inOption("twentyQuestions.oracle", () => openService(oracle));
+  const service = openServiceOption("twentyQuestions.oracle", oracle);
   return { oracle: serviceOracle(service, names), service };
 }
 

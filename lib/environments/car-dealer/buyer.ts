@@ -4,6 +4,7 @@ import { z } from "zod";
 import { streams, uniform } from "../../base/random.ts";
 import type { Message } from "../../contract/environment.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
+import { listed } from "../listed.ts";
 import {
   type Buyer,
   maxPrice,
@@ -48,10 +49,6 @@ export interface Person {
 
 export function dollars(amount: number): string {
   return `$${amount.toLocaleString("en-US")}`;
-}
-
-function listed(things: readonly string[]): string {
-  return things.length < 2 ? things.join("") : `${things.slice(0, -1).join(", ")} and ${things.at(-1)}`;
 }
 
 function article(word: string): string {

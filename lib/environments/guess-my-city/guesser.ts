@@ -6,6 +6,7 @@
 import { streams, uniform } from "../../base/random.ts";
 import type { Action, Observation } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
+import { alternatives } from "../listed.ts";
 import { type City, cities, questionAbout, type TopicName, topicNames, topicOf } from "./facts.ts";
 import { plain } from "./names.ts";
 
@@ -39,7 +40,7 @@ export function cityGuesser(options: CityGuesserOptions = {}): ScriptedPolicy {
     const topic = chooseTopic(possible, asked, random);
     if (topic === undefined || history.length === turns - 1) return guessAction(possible);
     return {
-      thought: `It may be ${listed(possible)}. The answer to this will tell more.`,
+      thought: `It may be ${maybe(possible)}. The answer to this will tell more.`,
       text: questionAbout(topic),
     };
   };
@@ -54,9 +55,7 @@ export function listedCities({ messages }: Observation): City[] {
 export function guessAction(possible: readonly City[]): Action {
   const name = possible[0]!.name;
   const thought =
-    possible.length === 1
-      ? `Only ${name} fits all the answers.`
-      : `It may be ${listed(possible)}; I try one.`;
+    possible.length === 1 ? `Only ${name} fits all the answers.` : `It may be ${maybe(possible)}; I try one.`;
   return { thought, text: `Is the city ${name}?` };
 }
 
@@ -88,14 +87,9 @@ function information(possible: readonly City[], name: TopicName): number {
   return bits;
 }
 
-/** "Oslo, Rome or one of 15 others": spread over the list, which is ordered by country. */
-function listed(possible: readonly City[]): string {
-  const count = Math.min(3, possible.length);
-  const some = Array.from(
-    { length: count },
-    (_, i) => possible[Math.floor((i * possible.length) / count)]!.name,
+function maybe(possible: readonly City[]): string {
+  return alternatives(
+    possible.map(({ name }) => name),
+    "one other",
   );
-  const others = possible.length - count;
-  if (others > 0) some.push(others === 1 ? "one other" : `one of ${others} others`);
-  return some.length === 1 ? some[0]! : `${some.slice(0, -1).join(", ")} or ${some.at(-1)}`;
 }

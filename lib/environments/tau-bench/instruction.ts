@@ -5,6 +5,7 @@
  * order has; a payment method by its id or a distinguishing property.
  */
 
+import { listed } from "../listed.ts";
 import type { Draws } from "./draws.ts";
 import { type Address, type Item, type Order, type PaymentMethod, paidWith } from "./shop.ts";
 import type { Change, NewAddress, Question, Swap, Wishes } from "./wishes.ts";
@@ -158,7 +159,7 @@ class Writer {
   #return(order: Order, items: readonly Item[], method: PaymentMethod): string {
     const name = this.#order(order);
     const all = items.length === order.items.length && this.#draws.chance(0.5);
-    const what = all ? this.#fact("everything") : list(items.map((item) => this.#item(order, item)));
+    const what = all ? this.#fact("everything") : listed(items.map((item) => this.#item(order, item)));
     const to = this.#method(method, order);
     return this.#draws.pick([
       `You want to return ${what} from ${name}, with the refund going to ${to}.`,
@@ -306,10 +307,6 @@ class Writer {
     for (const part of [address1, address2, city, state, zip, country]) if (part !== "") this.#fact(part);
     return [address1, address2, city, `${state} ${zip}`, country].filter((part) => part !== "").join(", ");
   }
-}
-
-function list(parts: readonly string[]): string {
-  return parts.length === 1 ? parts[0]! : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
 }
 
 function capital(text: string): string {

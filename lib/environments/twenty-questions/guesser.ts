@@ -7,6 +7,7 @@
 import { streams, uniform } from "../../base/random.ts";
 import type { Action } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
+import { alternatives, listed } from "../listed.ts";
 import { type Answer, type AttributeName, attributeNames, attributes } from "./attributes.ts";
 import { Names } from "./names.ts";
 import { namedPhrase, readQuestion } from "./questions.ts";
@@ -125,8 +126,8 @@ function questionAction(
   const next = `Whether ${statement(question, true)} will tell more.`;
   const thought =
     facts.length === 0
-      ? `Nothing is known yet: it may be ${listed(possible, 3)}. ${next}`
-      : `${known(facts)} It may be ${listed(possible, 3)}. ${next}`;
+      ? `Nothing is known yet: it may be ${maybe(possible)}. ${next}`
+      : `${known(facts)} It may be ${maybe(possible)}. ${next}`;
   return { thought, text: question };
 }
 
@@ -137,28 +138,23 @@ function guessAction(
 ): Action {
   const thought =
     possible.length > 1
-      ? `${known(facts)} It may be ${listed(possible, 3)}; I try one.`
+      ? `${known(facts)} It may be ${maybe(possible)}; I try one.`
       : `${known(facts)} That fits ${withArticle(object.name)}.`;
   return { thought, text: `Is it ${withArticle(object.name)}?` };
 }
 
 /** The latest facts; older ones are in the conversation. */
 function known(facts: readonly string[]): string {
-  const latest = facts.slice(-3);
-  if (latest.length === 0) return "I have no facts to go by.";
-  const text = latest.length === 1 ? latest[0]! : `${latest.slice(0, -1).join(", ")} and ${latest.at(-1)}`;
-  return `${text[0]!.toUpperCase()}${text.slice(1)}.`;
+  const latest = listed(facts.slice(-3));
+  if (latest === "") return "I have no facts to go by.";
+  return `${latest[0]!.toUpperCase()}${latest.slice(1)}.`;
 }
 
-/** "a cow, a crab or one of 15 others": spread over the list, which is ordered by kind. */
-function listed(objects: readonly HiddenObject[], most: number): string {
-  const count = Math.min(most, objects.length);
-  const some = Array.from({ length: count }, (_, i) =>
-    withArticle(objects[Math.floor((i * objects.length) / count)]!.name),
+function maybe(possible: readonly HiddenObject[]): string {
+  return alternatives(
+    possible.map(({ name }) => withArticle(name)),
+    "one other thing",
   );
-  const others = objects.length - count;
-  if (others > 0) some.push(others === 1 ? "one other thing" : `one of ${others} others`);
-  return some.length <= 1 ? (some[0] ?? "anything") : `${some.slice(0, -1).join(", ")} or ${some.at(-1)}`;
 }
 
 const uncountable = new Set(

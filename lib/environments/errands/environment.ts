@@ -12,7 +12,7 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { streams, uniform } from "../../base/random.ts";
-import { clearMessage } from "../../base/validation.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type { Action, Environment, Episode, StartOptions, StepResult } from "../../contract/environment.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
 import { demonstrate } from "./demonstrate.ts";
@@ -91,9 +91,7 @@ const errandsOptions = z
 export type ErrandsOptions = z.input<typeof errandsOptions>;
 
 function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> {
-  const parsed = errandsOptions.safeParse(options, { error: clearMessage });
-  if (!parsed.success) throw new NlacError("ERR_CONFIG", `errands: ${z.prettifyError(parsed.error)}`);
-  return parsed.data;
+  return inOption("errands", () => checkConfig(errandsOptions, options));
 }
 
 /**

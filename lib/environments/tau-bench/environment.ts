@@ -14,7 +14,7 @@ import { isAbsolute, join } from "node:path";
 import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
 import { getOrAdd } from "../../base/get-or-add.ts";
-import { clearMessage, inOption } from "../../base/validation.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -71,9 +71,13 @@ const respondTool: ToolSchema = {
 
 /** The environment of tau-bench. Throws ERR_CONFIG for invalid options. */
 export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTask> {
-  const parsed = optionsSchema.safeParse(options, { error: clearMessage });
-  if (!parsed.success) throw new NlacError("ERR_CONFIG", `tauBench: ${z.prettifyError(parsed.error)}`);
-  const { domain: name, data, turns, actionFormat, ...files } = parsed.data;
+  const {
+    domain: name,
+    data,
+    turns,
+    actionFormat,
+    ...files
+  } = inOption("tauBench", () => checkConfig(optionsSchema, options));
   const user = inOption("tauBench.user", () => openUser(files.user));
   const domain = once(() => openDomain(name, data ?? defaultData()));
   const tasks = {

@@ -8,10 +8,11 @@ import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
+import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
 import { getOrAdd } from "../../base/get-or-add.ts";
 import { permutation, streams } from "../../base/random.ts";
-import { checkInteger } from "../../base/validation.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -25,50 +26,52 @@ import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
 import { type MathProblem, ownProblems } from "./problems.ts";
 
-/** Options of `environments.math`. */
-export interface MathOptions {
+const files = z.union([z.string(), z.array(z.string()).readonly()]);
+
+const mathOptions = z.strictObject({
   /**
    * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file for both splits. A
    * line is an object with `problem` and `answer`. Default: `$NLAC_DATA/math`, or the embedded set
    * if NLAC_DATA is not set.
    */
-  data?: string;
+  data: z.string().optional(),
   /** Files of each split, in `data` or absolute. Default: train12000.jsonl and test500.jsonl. */
-  train?: string | readonly string[];
-  test?: string | readonly string[];
+  train: files.optional(),
+  test: files.optional(),
   /**
    * Tests on this many of MATH's hardest test problems, and trains on all others. The hardest are
    * the 1,324 problems of level 5 in MATH's own test split; the test set is drawn from them by a
    * fixed seed, and smaller sets are prefixes of larger ones. Paper: 500, not published. Needs
    * MATH's own names, such as "test/algebra/1002.json". Default: none.
    */
-  hard?: number;
+  hard: z.int().min(1).optional(),
   /** Uses only these levels. Default: all. */
-  levels?: readonly number[];
+  levels: z.array(z.number()).readonly().optional(),
   /** Uses only these subjects. Default: all. */
-  subjects?: readonly string[];
+  subjects: z.array(z.string()).readonly().optional(),
   /**
    * Whether an answer outside of \boxed{} scores 0, as stated in the acting prompt and the
    * critic's. Default true; with false, `gradeMath` reads the answer from the text.
    */
-  requireBox?: boolean;
+  requireBox: z.boolean().default(true),
   /** Replaces the grader. Default: `gradeMath`. */
-  grade?: (gold: string, prediction: string) => Promise<boolean>;
-}
+  grade: z
+    .custom<(gold: string, prediction: string) => Promise<boolean>>((given) => typeof given === "function")
+    .default(() => gradeEpisode),
+});
 
-const known = new Set(["data", "train", "test", "hard", "levels", "subjects", "requireBox", "grade"]);
+/** Options of `environments.math`. */
+export type MathOptions = z.input<typeof mathOptions>;
+/** The options with their defaults. */
+type Settings = z.output<typeof mathOptions>;
 
 const introduction =
   "You solve problems in mathematics. You have one attempt at each; only its final answer is graded.";
 
-/** The environment of mathematical problems. Throws ERR_CONFIG or ERR_VALUE for invalid options. */
+/** The environment of mathematical problems. Throws ERR_CONFIG for invalid options. */
 export function math(options: MathOptions = {}): Environment<MathProblem> {
-  for (const key of Object.keys(options)) {
-    if (!known.has(key)) throw new NlacError("ERR_CONFIG", `math: there is no option "${key}".`);
-  }
-  if (options.hard !== undefined) checkInteger(options.hard, "math: hard", 1);
-  const grade = options.grade ?? gradeEpisode;
-  const requireBox = options.requireBox ?? true;
+  const settings = inOption("math", () => checkConfig(mathOptions, options));
+  const { grade, requireBox } = settings;
   const loaded = new Map<string, Promise<MathProblem[]>>();
 
   async function start(task: MathProblem, { signal }: StartOptions): Promise<Episode> {
@@ -110,7 +113,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     tasks(split) {
       checkSplit("math", split);
       const tasks = getOrAdd(loaded, split, () => {
-        const loading = load(split, options);
+        const loading = load(split, settings);
         loading.catch(() => loaded.delete(split)); // so that the next call reads the file again
         return loading;
       });
@@ -122,7 +125,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
   };
 }
 
-async function load(split: "train" | "test", options: MathOptions): Promise<MathProblem[]> {
+async function load(split: "train" | "test", options: Settings): Promise<MathProblem[]> {
   const all =
     options.hard === undefined
       ? await read(split, options)
@@ -139,7 +142,7 @@ async function load(split: "train" | "test", options: MathOptions): Promise<Math
   return kept;
 }
 
-async function read(split: "train" | "test", options: MathOptions): Promise<MathProblem[]> {
+async function read(split: "train" | "test", options: Settings): Promise<MathProblem[]> {
   const files = filesOf(split, options);
   return files === undefined ? ownProblems[split] : (await Promise.all(files.map(readProblems))).flat();
 }
@@ -148,7 +151,7 @@ async function read(split: "train" | "test", options: MathOptions): Promise<Math
 async function splitByHardness(
   split: "train" | "test",
   count: number,
-  options: MathOptions,
+  options: Settings,
 ): Promise<MathProblem[]> {
   if (filesOf("test", options) === undefined) {
     throw new NotHere(
@@ -177,7 +180,7 @@ const seedOfHard = 0;
 const defaultFiles = { train: "train12000.jsonl", test: "test500.jsonl" };
 
 /** Undefined for the embedded problems. */
-function filesOf(split: "train" | "test", options: MathOptions): string[] | undefined {
+function filesOf(split: "train" | "test", options: Settings): string[] | undefined {
   const named = options[split];
   const shared = process.env.NLAC_DATA;
   const data = options.data ?? (shared ? join(shared, "math") : undefined);

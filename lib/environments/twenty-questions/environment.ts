@@ -12,7 +12,9 @@
  * must be a guess.
  */
 
+import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -45,88 +47,69 @@ export interface TwentyQuestionsTask {
   word: string;
 }
 
-/** Options of `environments.twentyQuestions`. */
-export interface TwentyQuestionsOptions {
+const twentyQuestionsOptions = z.strictObject({
   /**
    * The oracle. "scripted" (default): the embedded table, free and deterministic. "recorded": other
    * models' games about the words of THINGS, read from `data`; offline, deterministic and noisy. Or
    * anything that `openService` opens (a model behind an API or in this process, a recording, a
    * script), which also judges whether a guess names the word.
    */
-  oracle?: "scripted" | "recorded" | ServiceSource | Oracle;
+  oracle: z.custom<"scripted" | "recorded" | ServiceSource | Oracle>().default("scripted"),
   /**
    * Hidden words. "table": the embedded table's. "things": the 1,823 of THINGS, as in the paper,
    * 1,000 for training and 500 for testing. "lmrl": the 158 of LMRL-Gym, as in HOPE, 110 for
    * training and 20 of two other categories for testing. Or a list. Words that the scripted oracle
    * does not know need another oracle. Default "table"; "lmrl" with the rules of HOPE.
    */
-  words?: "table" | "things" | "lmrl" | readonly string[];
+  words: z.union([z.enum(["table", "things", "lmrl"]), z.array(z.string()).readonly()]).optional(),
   /**
    * Directory of things_1823.txt, selfplay_*.json and lmrl_twenty_questions_objects.json. Default:
    * `$NLAC_DATA/dialogue`.
    */
-  data?: string;
+  data: z.string().optional(),
   /** Number of training words; not with "lmrl". The rest is for testing. Default: two thirds. */
-  trainWords?: number;
+  trainWords: z.int().min(1).optional(),
   /** Number of test words; not with "lmrl". Default: all that are not for training. */
-  testWords?: number;
+  testWords: z.int().min(1).optional(),
   /** Seed of the split. Default 0. */
-  splitSeed?: number;
+  splitSeed: z.int().min(0).default(0),
   /**
    * With "lmrl": what `tasks("test")` returns; "validation" is 28 words of the training categories.
    * Default "test".
    */
-  testSplit?: "test" | "validation";
+  testSplit: z.enum(["test", "validation"]).default("test"),
   /**
    * "nlac", or "hope": the words are listed, and the last question must be a guess. Default "nlac".
    */
-  rules?: "nlac" | "hope";
+  rules: z.enum(["nlac", "hope"]).default("nlac"),
   /**
    * "success": 1 for naming the word, else 0. "turns": -1 per turn, but 0 for the one that names
    * it. Default: "success", and "turns" with the rules of HOPE.
    */
-  reward?: "success" | "turns";
+  reward: z.enum(["success", "turns"]).optional(),
   /** Questions per game. Default 20, as in both papers. */
-  turns?: number;
+  turns: z.int().min(1).default(20),
   /**
    * Reveals the word when the game is over. Only NLAC's backup reads an episode's last observation,
    * so this is an advantage over the other methods. Default false. Paper: not mentioned.
    */
-  revealAtEnd?: boolean;
-}
+  revealAtEnd: z.boolean().default(false),
+});
 
-const knownOptions = [
-  "oracle",
-  "words",
-  "data",
-  "trainWords",
-  "testWords",
-  "splitSeed",
-  "testSplit",
-  "rules",
-  "reward",
-  "turns",
-  "revealAtEnd",
-] as const;
+/** Options of `environments.twentyQuestions`. */
+export type TwentyQuestionsOptions = z.input<typeof twentyQuestionsOptions>;
+/** The options with their defaults. */
+type Settings = z.output<typeof twentyQuestionsOptions>;
 
 /** The environment of Twenty Questions. Throws ERR_CONFIG for invalid options or missing data. */
 export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environment<TwentyQuestionsTask> {
-  for (const key of Object.keys(options)) {
-    if (!knownOptions.includes(key as never)) fault(`there is no option "${key}"`);
-  }
-  const turns = options.turns ?? 20;
-  if (!Number.isInteger(turns) || turns < 1) fault("turns must be a positive whole number");
-  const { revealAtEnd = false } = options;
-  if (typeof revealAtEnd !== "boolean") fault("revealAtEnd must be true or false");
-  const rules = options.rules ?? "nlac";
-  if (rules !== "nlac" && rules !== "hope") fault('rules must be "nlac" or "hope"');
-  const { all, train, test } = splitWords(options);
+  const settings = inOption("twentyQuestions", () => checkConfig(twentyQuestionsOptions, options));
+  const { turns, revealAtEnd, rules, reward = rules === "hope" ? "turns" : "success" } = settings;
+  const { all, train, test } = splitWords(settings);
   const names = new Names(all);
-  const { oracle, service } = openOracle(options, all, names);
+  const { oracle, service } = openOracle(settings, all, names);
   // Sorted by name, so that the order does not reveal the splits.
   const listed = rules === "hope" ? all.map(({ name }) => name).sort() : undefined;
-  const reward = options.reward ?? (rules === "hope" ? "turns" : "success");
-  if (reward !== "success" && reward !== "turns") fault('reward must be "success" or "turns"');
   const rewards = reward === "turns" ? { found: 0, otherwise: -1 } : { found: 1, otherwise: 0 };
 
   async function start(task: TwentyQuestionsTask, startOptions: StartOptions): Promise<Episode> {
@@ -233,19 +216,10 @@ function opening(turns: number, listed: readonly string[] | undefined): Message[
 }
 
 /** The game's words: the embedded table's, a paper's list, or the caller's. */
-function splitWords(options: TwentyQuestionsOptions): Split & { all: Word[] } {
-  const {
-    rules,
-    words: given = rules === "hope" ? "lmrl" : "table",
-    data,
-    splitSeed = 0,
-    testSplit = "test",
-  } = options;
-  if (!Number.isSafeInteger(splitSeed) || splitSeed < 0)
-    fault("splitSeed must be a whole number of at least 0");
-  if (testSplit !== "test" && testSplit !== "validation") fault('testSplit must be "test" or "validation"');
+function splitWords(settings: Settings): Split & { all: Word[] } {
+  const { rules, words: given = rules === "hope" ? "lmrl" : "table", data, splitSeed, testSplit } = settings;
   if (given === "lmrl") {
-    if (options.trainWords !== undefined || options.testWords !== undefined) {
+    if (settings.trainWords !== undefined || settings.testWords !== undefined) {
       fault('the split of "lmrl" is the paper\'s: trainWords and testWords do not apply');
     }
     const split = splitCategories(
@@ -262,14 +236,11 @@ function splitWords(options: TwentyQuestionsOptions): Split & { all: Word[] } {
   const all = hiddenWords(given, data);
   const [trainWords = Math.round((all.length * 2) / 3), testWords = all.length - trainWords] =
     given === "things"
-      ? [options.trainWords ?? 1000, options.testWords ?? 500]
-      : [options.trainWords, options.testWords];
-  if (!Number.isInteger(trainWords) || trainWords < 1 || trainWords >= all.length) {
-    fault(`trainWords must lie between 1 and ${all.length - 1}`);
-  }
-  if (!Number.isInteger(testWords) || testWords < 1 || trainWords + testWords > all.length) {
+      ? [settings.trainWords ?? 1000, settings.testWords ?? 500]
+      : [settings.trainWords, settings.testWords];
+  if (trainWords >= all.length) fault(`trainWords must lie between 1 and ${all.length - 1}`);
+  if (trainWords + testWords > all.length)
     fault(`testWords must lie between 1 and ${all.length - trainWords}`);
-  }
   const ordered = shuffled(all, ({ name }) => name, splitSeed);
   return {
     all,
@@ -281,11 +252,8 @@ function splitWords(options: TwentyQuestionsOptions): Split & { all: Word[] } {
 function hiddenWords(given: "table" | "things" | readonly string[], data: string | undefined): Word[] {
   if (given === "table") return [...table];
   if (given === "things") return readThings(dialogueFile("things_1823.txt", data)).map(withAliases);
-  if (!Array.isArray(given)) fault('words must be "table", "things", "lmrl" or a list of words');
-  for (const word of given) {
-    if (typeof word !== "string" || word.trim() === "" || word.length > 60)
-      fault(`${JSON.stringify(word)} is not a word`);
-  }
+  for (const word of given)
+    if (word.trim() === "" || word.length > 60) fault(`${JSON.stringify(word)} is not a word`);
   const words = [...new Set(given.map(tidy))];
   if (words.length < 2) fault("there must be at least two words");
   return words.map((name) => withAliases({ name, aliases: [] }));
@@ -298,7 +266,7 @@ function withAliases(word: Word): Word {
 }
 
 function openOracle(
-  { oracle = "scripted", data }: TwentyQuestionsOptions,
+  { oracle, data }: Settings,
   words: readonly Word[],
   names: Names,
 ): { oracle: Oracle; service?: ChatService } {

@@ -113,7 +113,7 @@ describe("math", () => {
     expect(rest.filter((id) => three.includes(id))).toEqual([]);
     await expect(ids(8, "test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
     await expect(math({ hard: 1 }).tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
-    expect(() => math({ hard: 0 })).toThrowError(expect.objectContaining({ code: "ERR_VALUE" }));
+    expect(() => math({ hard: 0 })).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 
   it("scores an idle answer 0", async () => {

@@ -6,7 +6,7 @@
 import { streams, uniform } from "../../base/random.ts";
 import type { Action, Observation } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import { alternatives } from "../listed.ts";
+import { alternatives, chooseQuestion, entropy } from "../guessing.ts";
 import { type City, cities, questionAbout, type TopicName, topicNames, topicOf } from "./facts.ts";
 import { plain } from "./names.ts";
 
@@ -35,9 +35,12 @@ export function cityGuesser(options: CityGuesserOptions = {}): ScriptedPolicy {
       const left = possible.filter(({ facts }) => heard.startsWith(facts[topic]));
       if (left.length > 0) possible = left;
     }
-    const random =
-      options.seed === undefined ? undefined : uniform(options.seed, streams.policy, history.length);
-    const topic = chooseTopic(possible, asked, random);
+    const topic = chooseQuestion(
+      topicNames.filter((name) => !asked.has(name)),
+      (name) => information(possible, name),
+      goodEnough,
+      options.seed === undefined ? 0 : uniform(options.seed, streams.policy, history.length),
+    );
     if (topic === undefined || history.length === turns - 1) return guessAction(possible);
     return {
       thought: `It may be ${maybe(possible)}. The answer to this will tell more.`,
@@ -59,32 +62,11 @@ export function guessAction(possible: readonly City[]): Action {
   return { thought, text: `Is the city ${name}?` };
 }
 
-function chooseTopic(
-  possible: readonly City[],
-  asked: ReadonlySet<TopicName>,
-  random: number | undefined,
-): TopicName | undefined {
-  const scored = topicNames
-    .filter((name) => !asked.has(name))
-    .map((name) => ({ name, bits: information(possible, name) }))
-    .sort((a, b) => b.bits - a.bits);
-  const best = scored[0];
-  if (best === undefined || best.bits < 1e-9) return undefined;
-  if (random === undefined) return best.name;
-  const good = scored.filter(({ bits }) => bits >= goodEnough * best.bits);
-  return good[Math.floor(random * good.length)]!.name;
-}
-
 /** Information of the answer in bits, if all possible cities are equally likely. */
 function information(possible: readonly City[], name: TopicName): number {
   const counts = new Map<string, number>();
   for (const { facts } of possible) counts.set(facts[name], (counts.get(facts[name]) ?? 0) + 1);
-  let bits = 0;
-  for (const count of counts.values()) {
-    const share = count / possible.length;
-    bits -= share * Math.log2(share);
-  }
-  return bits;
+  return entropy([...counts.values()]);
 }
 
 function maybe(possible: readonly City[]): string {

@@ -7,7 +7,8 @@
 import { streams, uniform } from "../../base/random.ts";
 import type { Action } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import { alternatives, listed } from "../listed.ts";
+import { alternatives, chooseQuestion, entropy } from "../guessing.ts";
+import { listed } from "../listed.ts";
 import { type Answer, type AttributeName, attributeNames, attributes } from "./attributes.ts";
 import { Names } from "./names.ts";
 import { namedPhrase, readQuestion } from "./questions.ts";
@@ -70,9 +71,12 @@ export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
     }
     possible = possible.filter((object) => !guessed.has(object));
     const random = options.seed === undefined ? 0 : uniform(options.seed, streams.policy, history.length);
-    const best = chooseQuestion(possible, asked, options.seed === undefined ? undefined : random);
-    const left = turns - history.length;
-    if (best === undefined || possible.length <= 2 || left <= 1) {
+    const guesses = possible.length <= 2 || history.length >= turns - 1;
+    const unasked = attributeNames.filter((name) => !asked.has(name));
+    const best = guesses
+      ? undefined
+      : chooseQuestion(unasked, (name) => information(possible, name), nearlyBest, random);
+    if (best === undefined) {
       const fallback = objects.find((object) => !guessed.has(object)) ?? objects[0]!;
       return guessAction(possible[Math.floor(random * possible.length)] ?? fallback, possible, facts);
     }
@@ -86,33 +90,12 @@ function answerIn(content: string): Answer | undefined {
   return content.startsWith("I can't tell") ? "unknown" : undefined;
 }
 
-function chooseQuestion(
-  possible: readonly HiddenObject[],
-  asked: ReadonlySet<AttributeName>,
-  random: number | undefined,
-): AttributeName | undefined {
-  const scored = attributeNames
-    .filter((name) => !asked.has(name))
-    .map((name) => ({ name, score: information(possible, name) }))
-    .sort((a, b) => b.score - a.score);
-  const best = scored[0];
-  if (best === undefined || best.score < 1e-9) return undefined;
-  if (random === undefined) return best.name;
-  const good = scored.filter(({ score }) => score >= nearlyBest * best.score);
-  return good[Math.floor(random * good.length)]!.name;
-}
-
 /** Information of the answer in bits, if all possible objects are equally likely. */
 function information(possible: readonly HiddenObject[], name: AttributeName): number {
   const counts = { yes: 0, no: 0, unknown: 0 };
   for (const object of possible) counts[object.answers[name]]++;
-  let bits = 0;
-  for (const count of Object.values(counts)) {
-    const share = count / possible.length;
-    if (share > 0) bits -= share * Math.log2(share);
-  }
   // "I can't tell" is worth less to a reader than the table's bits suggest.
-  return bits * (1 - (0.6 * counts.unknown) / possible.length);
+  return entropy(Object.values(counts)) * (1 - (0.6 * counts.unknown) / possible.length);
 }
 
 // ---------------------------------------------------------------------------------------- in words

@@ -30,6 +30,17 @@ describe("scriptedGuesser", () => {
     }
   });
 
+  it.each([undefined, 1])("guesses on if the word is none of its own (seed %s)", async (seed) => {
+    const episode = await twentyQuestions().start({ word: "dog" }, { seed: 0 });
+    const policy = scriptedGuesser({ words: ["cat", "sofa", "apple"], seed });
+    const history = [];
+    for (let turn = 0; turn < 20; turn++) {
+      const action = policy({ observation: episode.observation, history });
+      history.push({ action, result: await episode.step(action) });
+    }
+    expect(history.at(-1)!.action.text).toMatch(/^Is it an? (cat|sofa|apple)\?$/);
+  });
+
   it("continues with an oracle that contradicts the table", async () => {
     const environment = twentyQuestions({
       oracle: { answer: async () => ({ verdict: "unknown", info: {} }) },

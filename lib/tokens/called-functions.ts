@@ -4,6 +4,7 @@
  * malformed.
  */
 
+import { escapePattern } from "../base/escape-pattern.ts";
 import { membersOf, shapeOf } from "../base/json-text.ts";
 import { type CallForm, probeIds } from "./call-form.ts";
 import { channelCall, functionRecipient } from "./channel-call.ts";
@@ -18,9 +19,9 @@ export function calledFunctions(text: string, form: CallForm): CalledFunction[] 
   if (each === undefined && before.includes("{")) return functionsInJson(text, before);
   const called: CalledFunction[] = [];
   const quote = each?.quote;
-  const id = escaped(between).replace(probeIds, "(\\w+)");
-  const call = `${escaped(before.trim())}([\\w./-]+)${id}`;
-  const marks = new RegExp(quote === undefined ? call : `${call}|${escaped(quote)}`, "g");
+  const id = escapePattern(between).replace(probeIds, "(\\w+)");
+  const call = `${escapePattern(before.trim())}([\\w./-]+)${id}`;
+  const marks = new RegExp(quote === undefined ? call : `${call}|${escapePattern(quote)}`, "g");
   let inString = false;
   for (const [mark, name, id] of text.matchAll(marks)) {
     // What stands in a string is no call.
@@ -55,8 +56,4 @@ function textIn(json: string | undefined): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-function escaped(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }

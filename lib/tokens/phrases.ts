@@ -6,6 +6,7 @@
  * and its model takes each as a whole.
  */
 
+import { escapePattern } from "../base/escape-pattern.ts";
 import { bytePairModel, tokenOfText } from "./bpe.ts";
 import type { TokenizerParts } from "./tokenizer.ts";
 
@@ -20,7 +21,7 @@ const endOfTurn = "<|end|>";
 export function phraseTokenizer(phrases: readonly string[]): TokenizerParts {
   const longestFirst = [...new Set(phrases)].sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
   const control = [...roles.map((role) => `<|${role}|>`), endOfTurn];
-  const escaped = longestFirst.map((phrase) => phrase.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+  const escaped = longestFirst.map(escapePattern);
   return {
     json: {
       version: "1.0",

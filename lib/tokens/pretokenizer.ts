@@ -5,6 +5,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { escapePattern } from "../base/escape-pattern.ts";
 import { isObject, shown } from "../base/validation.ts";
 import { maxSteps } from "./format.ts";
 import type { Place } from "./normalizer.ts";
@@ -147,7 +148,7 @@ function compileMetaspace(step: Record<string, unknown>): PreTokenizer {
   }
   const scheme = schemeOf(step);
   const cuts = step.split !== false;
-  const pattern = new RegExp(mark.replace(/[\\^$.*+?()[\]{}|/]/, "\\$&"), "gu");
+  const pattern = new RegExp(escapePattern(mark), "gu");
   return (text, place) => {
     let marked = text.replaceAll(" ", () => mark);
     const prefixed = scheme === "always" ? place !== "inside" : scheme === "first" && place === "start";

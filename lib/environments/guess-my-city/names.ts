@@ -1,5 +1,7 @@
 /** Finds names of cities and countries in a text, and the city that a text guesses. */
 
+import { escapePattern } from "../../base/escape-pattern.ts";
+
 /** A city as the rules see it; facts.ts adds the scripted oracle's facts. */
 export interface NamedCity {
   name: string;
@@ -40,7 +42,7 @@ const shortestName = 4;
 
 /** A pattern of whole words that are one of the names. */
 function asWritten(names: readonly string[], flags: string): RegExp {
-  const escaped = names.map((name) => name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+  const escaped = names.map(escapePattern);
   return new RegExp(`(?<![\\p{L}\\p{N}])(?:${escaped.join("|")})(?![\\p{L}\\p{N}])`, flags);
 }
 

@@ -22,7 +22,7 @@ export function platformName({ os, arch }: Platform = thisPlatform): string {
 }
 
 /** The file name of a shared library: "c10" is libc10.so or libc10.dylib. */
-export function libraryFile(name: string, { os }: Platform = thisPlatform): string {
+export function libraryFile(name: string, { os }: Platform): string {
   return `lib${name}.${os === "darwin" ? "dylib" : "so"}`;
 }
 

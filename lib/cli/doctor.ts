@@ -59,7 +59,7 @@ export function registerDoctor(program: Command): void {
     });
 }
 
-export function diagnose(options: DoctorOptions = {}): Diagnosis {
+export function diagnose(options: DoctorOptions): Diagnosis {
   const { variant = "cpu", env = process.env, root = packageRoot() } = options;
   const { check: libtorchCheck, libtorch } = checkLibtorch(options);
   const addon = checkAddon(variant, libtorch, root, env);

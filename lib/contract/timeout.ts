@@ -16,7 +16,7 @@ export interface Patience {
  */
 export async function withTimeout<T>(
   answer: () => Promise<T>,
-  { stepTimeout, signal }: Patience = {},
+  { stepTimeout, signal }: Patience,
 ): Promise<T> {
   throwIfAborted(signal);
   const ending = new AbortController();

@@ -79,7 +79,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
 }
 
 /** Whether the addon in `directory` is missing or older than its sources. */
-export function isStaleBuild(directory: string, root: string = packageRoot()): boolean {
+export function isStaleBuild(directory: string, root: string): boolean {
   const addons = ADDON_FILES.map((name) => join(directory, name));
   if (!addons.every((file) => existsSync(file))) return true;
   const built = Math.max(...addons.map((file) => statSync(file).mtimeMs));
@@ -87,11 +87,11 @@ export function isStaleBuild(directory: string, root: string = packageRoot()): b
 }
 
 /** Memory that a build may use, bytes. macOS counts the pages of its file cache as used. */
-function spareMemory({ os }: Platform = thisPlatform): number {
-  return os === "darwin" ? totalmem() / 2 : freemem();
+function spareMemory(): number {
+  return thisPlatform.os === "darwin" ? totalmem() / 2 : freemem();
 }
 
-export function findTools(env: Env = process.env): Tools {
+export function findTools(env: Env): Tools {
   const has = (program: string) =>
     spawnSync(program, ["--version"], { env: { ...env } as NodeJS.ProcessEnv }).status === 0
       ? program

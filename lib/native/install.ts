@@ -337,7 +337,7 @@ async function locate(index: string, wheel: Wheel): Promise<string> {
 }
 
 /** The index that pip or uv is configured to use, else PyPI. */
-export function indexUrl(env: Env = process.env): string {
+export function indexUrl(env: Env): string {
   const variables = [env.PIP_INDEX_URL, env.UV_DEFAULT_INDEX, env.UV_INDEX_URL];
   const fromEnvironment = variables.find((value) => value);
   if (fromEnvironment) return fromEnvironment;

@@ -117,7 +117,7 @@ export function findLibtorch(options: FindOptions = {}): Search {
 }
 
 /** As `findLibtorch`, but throws an error with the places and a fix if there is none. */
-export function requireLibtorch(options: FindOptions = {}): Libtorch {
+export function requireLibtorch(options: FindOptions): Libtorch {
   const { found, rejected } = findLibtorch(options);
   if (found) return found;
   const command = options.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";

@@ -74,7 +74,7 @@ export interface SetupResult {
  * An existing addon is tested by loading it; one that does not load is compiled. Throws
  * ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION, ERR_DOWNLOAD, ERR_IO, ERR_ADDON_NOT_FOUND.
  */
-export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
+export async function setup(options: SetupOptions): Promise<SetupResult> {
   const { variant = "cpu", env = process.env, report = silent, root = packageRoot(), build = true } = options;
   const dryRun = options.dryRun ?? false;
   const unsupported = whyUnsupported();

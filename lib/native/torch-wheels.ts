@@ -149,7 +149,7 @@ const pinned: Record<string, PinnedWheels> = {
 };
 
 /** The wheels for a platform; undefined if there are none. */
-export function pinnedWheels(platform: Platform = thisPlatform): PinnedWheels | undefined {
+export function pinnedWheels(platform: Platform): PinnedWheels | undefined {
   return pinned[platformName(platform)];
 }
 

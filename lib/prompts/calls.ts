@@ -93,7 +93,7 @@ export function parseCalls(
 }
 
 /** `parseCalls` for one action: a turn may hold one call only. */
-export function parseCallTurn(turn: string, tools: readonly ToolSchema[] = []): Parsed<{ action: Action }> {
+export function parseCallTurn(turn: string, tools: readonly ToolSchema[]): Parsed<{ action: Action }> {
   const parsed = parseCalls(turn, tools);
   if (!parsed.ok) return parsed;
   const { thought, calls } = parsed;

@@ -107,15 +107,12 @@ export function emptyDirectory(path: string): void {
   }
 }
 
-/**
- * Removes what a failed write has left, as far as possible: on a full disk it would keep others from
- * writing.
- */
-export function removeRemains(path: string): void {
+/** Removes what nobody needs any more: on a full disk it would keep others from writing. */
+export function removeIfPossible(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true });
   } catch {
-    // The error of the write is thrown, and says more.
+    // It does no other harm, and if a write has failed, that error says more.
   }
 }
 

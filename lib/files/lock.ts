@@ -31,7 +31,7 @@ import {
   isInOtherContainer,
   processIdentity,
 } from "../base/processes.ts";
-import { makeDirectory, onDisk, readText } from "./disk.ts";
+import { makeDirectory, onDisk, readText, removeIfPossible } from "./disk.ts";
 import { writeSynced } from "./write-atomically.ts";
 
 const holderSchema = processIdentity.extend({ token: z.uuid() });
@@ -148,7 +148,7 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
       if (replaced !== "changed") return replaced;
     }
   } finally {
-    discard(draft);
+    removeIfPossible(draft);
   }
 }
 
@@ -165,16 +165,7 @@ function replacing(path: string, token: string, change: () => void): "done" | "c
     onDisk(path, change);
     return "done";
   } finally {
-    discard(right);
-  }
-}
-
-/** Removes a file of this process's own. If that fails, it stays, but no other process uses its name. */
-function discard(path: string): void {
-  try {
-    rmSync(path, { force: true });
-  } catch {
-    // What matters has been done.
+    removeIfPossible(right);
   }
 }
 

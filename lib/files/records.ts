@@ -25,7 +25,7 @@ import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { slices } from "../base/slices.ts";
 import { firstIssue } from "../base/validation.ts";
-import { AppendOnlyFile, type FileStart, onDisk, removeRemains } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk, removeIfPossible } from "./disk.ts";
 import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
@@ -228,7 +228,7 @@ export class RecordWriter {
 /** Closes and removes a file that was not finished. */
 function remove(file: AppendOnlyFile): void {
   file.close();
-  removeRemains(file.path);
+  removeIfPossible(file.path);
 }
 
 /**

@@ -1,9 +1,9 @@
 /** Files that are on disk when a call returns. */
 
-import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { NlacError } from "../base/errors.ts";
-import { syncDirectory } from "./disk.ts";
+import { removeIfPossible, syncDirectory } from "./disk.ts";
 
 /**
  * Writes a temporary file next to `path`, syncs it, and renames it to `path`. Throws ERR_IO; the
@@ -16,7 +16,7 @@ export function writeAtomically(path: string, content: string | Uint8Array): voi
     renameSync(beside, path);
     syncDirectory(dirname(path));
   } catch (error) {
-    rmSync(beside, { force: true });
+    removeIfPossible(beside);
     throw new NlacError("ERR_IO", `${path} cannot be written: ${(error as Error).message}`, { cause: error });
   }
 }

@@ -28,7 +28,7 @@ import { type Progress, silentProgress } from "../display/progress.ts";
 import { readEpisodes, toRecord, trajectoriesPath } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
-import { type FileStart, makeDirectory, onDisk, removeRemains, syncDirectory } from "../files/disk.ts";
+import { type FileStart, makeDirectory, onDisk, removeIfPossible, syncDirectory } from "../files/disk.ts";
 import { type Lock, lockNow } from "../files/lock.ts";
 import { countLines, RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
@@ -232,7 +232,7 @@ export class RunDirectory implements TrainingRun {
       await this.#write(building, checkpoint);
       onDisk(building, () => renameSync(building, complete));
     } catch (error) {
-      removeRemains(building);
+      removeIfPossible(building);
       throw error;
     }
     syncDirectory(root);

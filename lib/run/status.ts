@@ -3,12 +3,12 @@
  * every few seconds while it runs, so that a reader knows when its process has ended.
  */
 
-import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { Progress } from "../display/progress.ts";
 import { RemainingTime } from "../display/remaining-time.ts";
-import { readJson } from "../files/disk.ts";
+import { readJson, removeIfPossible } from "../files/disk.ts";
 
 const runStatus = z.strictObject({
   state: z.enum(["running", "finished", "stopped", "failed"]),
@@ -130,11 +130,7 @@ export class StatusWriter implements Progress {
       writeFileSync(partial, `${JSON.stringify(this.#status)}\n`);
       renameSync(partial, this.#path);
     } catch {
-      try {
-        rmSync(partial, { force: true });
-      } catch {
-        // A file system that is read-only now, for example.
-      }
+      removeIfPossible(partial);
     }
   }
 }

@@ -5,6 +5,7 @@
  */
 
 import { Cursor } from "./cursor.ts";
+import { literalAt } from "./literals.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
 
 export const bracedOpening = "<|tool_call>";
@@ -14,10 +15,6 @@ const stringMark = '<|"|>';
 
 /** Deepest nesting of a value. */
 const maxDepth = 64;
-const words: Readonly<Record<string, string>> = {
-  ...{ true: "true", false: "false", null: "null" },
-  ...{ True: "true", False: "false", None: "null" },
-};
 
 /** The calls from the first mark up to the end of the turn. */
 export function bracedCalls(text: string): Parsed<{ calls: FoundCall[] }> {
@@ -45,7 +42,7 @@ function valueAt(cursor: Cursor, depth: number): string | undefined {
   const string = stringAt(cursor);
   if (string !== undefined) return JSON.stringify(string);
   const bracket = cursor.take(/[[{]/y)?.[0];
-  if (bracket === undefined) return wordAt(cursor);
+  if (bracket === undefined) return literalAt(cursor);
   const close = bracket === "[" ? /\s*\]/y : /\s*\}/y;
   const items: string[] = [];
   const keys = new Set<string>();
@@ -76,12 +73,4 @@ function stringAt(cursor: Cursor): string | undefined {
   if (end < 0) return undefined;
   cursor.at = end + stringMark.length;
   return cursor.text.slice(start, end);
-}
-
-/** A number as it is spelled, a boolean or null. */
-function wordAt(cursor: Cursor): string | undefined {
-  const number = cursor.take(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/y)?.[0];
-  if (number !== undefined) return number;
-  const word = cursor.take(/[A-Za-z]+/y)?.[0] ?? "";
-  return Object.hasOwn(words, word) ? words[word] : undefined;
 }

@@ -2,6 +2,7 @@
 
 import { isObject } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
+import { jsonWord } from "./literals.ts";
 
 type Kind = "string" | "number" | "boolean" | "null" | "object" | "array";
 
@@ -82,16 +83,13 @@ function kindOf(value: unknown): Kind {
   return kinds[typeof value] ?? "string";
 }
 
-/** Python's spellings, which a model learns from templates that render values with `| string`. */
-const python: Readonly<Record<string, string>> = { True: "true", False: "false", None: "null" };
-
 /**
  * A value of plain text as JSON, with the spelling of its numbers; undefined if it has none of the
  * types. If it can be read as another type that is allowed, it is not a string.
  */
 export function readText(raw: string, { text, others }: ParameterType): string | undefined {
   const spelled = text ? raw : raw.trim();
-  const json = Object.hasOwn(python, spelled) ? python[spelled]! : spelled;
+  const json = jsonWord(spelled) ?? spelled;
   if (others.size > 0 && !/^\s|\s$/.test(json) && others.has(kindOfJson(json) as Kind)) return json;
   return text ? JSON.stringify(raw) : undefined;
 }

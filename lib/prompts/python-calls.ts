@@ -6,14 +6,11 @@
  */
 
 import { Cursor } from "./cursor.ts";
+import { literalAt } from "./literals.ts";
 import { type FoundCall, malformed, type Parsed } from "./parsing.ts";
 
 /** Deepest nesting of a value. */
 const maxDepth = 64;
-const literals: Readonly<Record<string, string>> = {
-  ...{ true: "true", false: "false", null: "null" },
-  ...{ True: "true", False: "false", None: "null" },
-};
 const escapes: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: "\r", b: "\b", f: "\f", "0": "\0" };
 
 /** The calls after an opening tag, up to the end of the turn. */
@@ -50,12 +47,8 @@ function valueAt(cursor: Cursor, depth: number): string | undefined {
   if (depth > maxDepth) return undefined;
   const string = cursor.take(/"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'/y)?.[0];
   if (string !== undefined) return stringJson(string);
-  const number = cursor.take(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/y)?.[0];
-  if (number !== undefined) return number;
-  const word = cursor.take(/[A-Za-z]+/y)?.[0];
-  if (word !== undefined) return Object.hasOwn(literals, word) ? literals[word] : undefined;
   const bracket = cursor.take(/[[{]\s*/y)?.[0]?.[0];
-  if (bracket === undefined) return undefined;
+  if (bracket === undefined) return literalAt(cursor);
   const close = bracket === "[" ? /\s*\]/y : /\s*\}/y;
   const items: string[] = [];
   while (cursor.take(close) === undefined) {

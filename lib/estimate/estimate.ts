@@ -106,13 +106,16 @@ function remediesOf(
 /** Changes that save memory, the least costly first; adapters last, because they train less. */
 function changesFor(recipe: Recipe): string[][] {
   const { algorithm, config, learner } = recipe;
-  if (!("episodesPerIteration" in config))
-    return [
-      learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
-      [],
-      [],
-      learner.adapter === undefined ? ['learner.adapter={"rank":16,"alpha":32}'] : [],
-    ];
+  return [
+    learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
+    algorithm === "nlac" && config.optimizerState === "separate" ? ["config.optimizerState=shared"] : [],
+    smallerBatches(recipe),
+    learner.adapter === undefined ? ['learner.adapter={"rank":16,"alpha":32}'] : [],
+  ];
+}
+
+function smallerBatches({ algorithm, config }: Recipe): string[] {
+  if (!("episodesPerIteration" in config)) return [];
   // The batch of generation: the episodes of an iteration (in groups for GRPO), or NLAC's batch.
   const batch = algorithm === "nlac" && config.batchSize > config.episodesPerIteration;
   const field = batch ? "batchSize" : "episodesPerIteration";
@@ -121,12 +124,7 @@ function changesFor(recipe: Recipe): string[][] {
   const fewer: string[] = [];
   for (let count = texts >> 1; count >= group; count >>= 1)
     fewer.push(`config.${field}=${count - (count % group)}`);
-  return [
-    learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
-    algorithm === "nlac" && config.optimizerState === "separate" ? ["config.optimizerState=shared"] : [],
-    fewer,
-    learner.adapter === undefined ? ['learner.adapter={"rank":16,"alpha":32}'] : [],
-  ];
+  return fewer;
 }
 
 function withChange(recipe: Recipe, change: string): Recipe {

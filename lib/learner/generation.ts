@@ -239,9 +239,10 @@ export class Generator {
   #giveTokenBytes(): void {
     if (this.#tokenBytesGiven) return;
     const tokenizer = this.#owner.needTokenizer();
-    const bytes = tokenizer.tokenBytes();
+    const { vocabSize } = this.#owner.info;
+    const bytes = tokenizer.tokenBytes().slice(0, vocabSize);
     // The model may have more rows than the tokenizer has tokens; the others have no text.
-    while (bytes.length < this.#owner.info.vocabSize) bytes.push(new Uint8Array());
+    while (bytes.length < vocabSize) bytes.push(new Uint8Array());
     // Control tokens get no text, except the marks of calls (see `#marksWithout`). Control
     // characters other than line breaks get none either: the grammar library would allow them in
     // JSON strings with a maxLength.

@@ -119,10 +119,13 @@ export function checkLoaded(
   tokenizer: Tokenizer | undefined,
   settings: Source["settings"],
 ): void {
-  if (tokenizer !== undefined && tokenizer.vocabSize > vocabSize) {
+  // Text never becomes an added token, so the model needs no row for it: Gemma 3 1B has the
+  // tokenizer of the models that read images.
+  for (let id = vocabSize; id < (tokenizer?.vocabSize ?? 0); id++) {
+    if (tokenizer!.addedIds.has(id)) continue;
     throw new NlacError(
       "ERR_MODEL_FORMAT",
-      `The tokenizer has ${tokenizer.vocabSize} tokens, but the model only ${vocabSize}.`,
+      `The tokenizer has ${tokenizer!.vocabSize} tokens, but the model only ${vocabSize}.`,
     );
   }
   if (settings.heads !== undefined && settings.heads !== heads) {

@@ -21,7 +21,8 @@ export abstract class ModelText {
   constructor(info: ModelInfo, tokenizer: Tokenizer | undefined) {
     this.info = info;
     this.tokenizer = tokenizer;
-    this.endOfTurnIds = [...new Set([...info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
+    const ids = new Set([...info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])]);
+    this.endOfTurnIds = [...ids].filter((id) => id < info.vocabSize);
   }
 
   get maxPositions(): number {

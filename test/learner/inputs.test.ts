@@ -5,7 +5,9 @@ import { fastestDtype } from "../../lib/base/dtype.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { loadAddon } from "../../lib/native/load.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { codeOf, vocab } from "../support/learner-checks.ts";
+import { byteTokenizerParts, withControlTokens } from "../support/scripted-model.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 let learner: Learner;
@@ -176,5 +178,19 @@ describe("bad arguments", () => {
       writeFileSync(join(directory, "config.json"), JSON.stringify(tinyConfig));
       expect(["ERR_MODEL_FORMAT", "ERR_IO"]).toContain(await codeOf(Learner.load(directory)));
     });
+  });
+
+  it("a tokenizer may have control tokens that the model does not, as Gemma 3 1B's", async () => {
+    const images = Array.from({ length: 31 }, (_, i) => `<image_${i}>`);
+    const parts = withControlTokens(byteTokenizerParts(), images);
+    const tokenizer = new Tokenizer({ ...parts, eosTokenIds: [257, 288] });
+    const small = await tinyLearner({ tokenizer }, { ...tinyConfig, vocab_size: 258 });
+    expect(small.endOfTurnIds).toEqual([257]);
+    const [written] = await small.generate([
+      { tokens: [1], maxNewTokens: 20, grammar: { regex: "[ab]{5}" }, stop: ["<image_3>"] },
+    ]);
+    expect(written!.text).toMatch(/^[ab]{5}$/);
+    expect(await codeOf(small.generate([{ tokens: [258] }]))).toBe("ERR_VALUE");
+    await small.dispose();
   });
 });

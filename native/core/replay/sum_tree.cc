@@ -70,6 +70,11 @@ void SumTree::set(const int32_t* indices, const float* priorities, int64_t count
 void SumTree::refresh() {
   if (changed_.empty()) return;
   const auto count = static_cast<int64_t>(changed_.size());
+  // Nothing below allocates: a failure midway would leave sums that no later refresh corrects.
+  if (stale_.size() < static_cast<size_t>(shape_.size[0] / tree_fanout)) {
+    const size_t room = stale_.size() + changed_.size();
+    if (stale_.capacity() < room) stale_.reserve(std::max(room, 2 * stale_.capacity()));
+  }
   kernels_->write_masses(raw_.data(), options_.alpha, changed_.data(), count, tree_.data());
   bool whole = false;
   for (int level = 1; level < shape_.levels; ++level) {

@@ -18,6 +18,7 @@
 
 #include "core/io/checksum.h"
 #include "core/random.h"
+#include "test/core/failing_new.h"
 #include "test/core/fixtures.h"
 
 using namespace nlac;
@@ -248,6 +249,28 @@ TEST_CASE("the smallest and the largest priority equal a plain array's after eve
       }
     }
   }
+}
+
+TEST_CASE("memory that runs out while sums are computed loses no change") {
+  int64_t failures = 0;
+  for (int64_t count = 0;; ++count) {
+    SumTree tree(TreeOptions{1000, 1, 0.5, 1});
+    set_one(tree, 500, 1);
+    REQUIRE(tree.total() == 1);
+    try {
+      const nlac::test::FailingNew failing(count);
+      set_one(tree, 999, 2);
+      tree.total();
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    const bool failed = failures > count;
+    if (!failed) REQUIRE(get_one(tree, 999) == 2);
+    CHECK(tree.total() == 1 + get_one(tree, 999));
+    CHECK(tree.max() == std::max(1.0f, get_one(tree, 999)));
+    if (!failed) break;
+  }
+  CHECK(failures > 0);
 }
 
 TEST_CASE("the root does not drift after many changes") {

@@ -91,8 +91,11 @@ void check_target_rate(double target_rate) {
 }
 
 void check_options(const AdamWOptions& options) {
-  NLAC_REQUIRE(std::isfinite(options.learning_rate) && options.learning_rate >= 0 && options.beta1 >= 0 &&
-                   options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1 && options.epsilon >= 0 &&
+  // A step computes in float32. There an epsilon of 0 would make a parameter without gradients NaN,
+  // and a beta of 1 would keep its moment at 0.
+  const auto is_beta = [](double beta) { return beta >= 0 && static_cast<float>(beta) < 1; };
+  NLAC_REQUIRE(std::isfinite(options.learning_rate) && options.learning_rate >= 0 && is_beta(options.beta1) &&
+                   is_beta(options.beta2) && static_cast<float>(options.epsilon) > 0 &&
                    std::isfinite(options.epsilon) && std::isfinite(options.weight_decay) &&
                    options.weight_decay >= 0 && !std::isnan(options.max_grad_norm),
                "ERR_VALUE", "an AdamW option is out of its range: learning rate ", options.learning_rate,

@@ -113,9 +113,15 @@ TEST_CASE("a skipped step changes neither the EMA nor moments, which it does not
 TEST_CASE("a step counts once parameters may have changed, even if it fails") {
   Training training(random_parameters());
   const Training before = training.copy();
-  AdamWOptions wrong = some_options();
-  wrong.epsilon = -1;
-  CHECK(code_of([&] { training.step(wrong); }) == "ERR_VALUE");
+  // The last three are 0 or 1 in float32.
+  for (const auto& [option, value] : {std::pair{&AdamWOptions::epsilon, -1.0},
+                                      {&AdamWOptions::epsilon, 1e-50},
+                                      {&AdamWOptions::beta1, 1 - 1e-9},
+                                      {&AdamWOptions::beta2, 1 - 1e-9}}) {
+    AdamWOptions wrong = some_options();
+    wrong.*option = value;
+    CHECK(code_of([&] { training.step(wrong); }) == "ERR_VALUE");
+  }
   CHECK(training.moments.steps == before.moments.steps);
   CHECK(same_bits(training.all(), before.all()));
 

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/generate/draw_math.h"
+#include "core/generate/id_mask.h"
 #include "core/generate/logit_kernels.h"
 #include "core/generate/request.h"
 
@@ -236,12 +237,14 @@ bool constrained(const GenerateRequest& request) {
 void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits) {
   if (request.repetition_penalty != 1) {
     const float penalty = static_cast<float>(request.repetition_penalty);
-    thread_local std::vector<int64_t> seen;
-    seen = tokens;
-    std::sort(seen.begin(), seen.end());
-    const auto end = std::unique(seen.begin(), seen.end());
-    for (auto id = seen.begin(); id != end; ++id)
-      logits[*id] = logits[*id] > 0 ? logits[*id] / penalty : logits[*id] * penalty;
+    thread_local std::vector<uint32_t> seen;  // a mask: each id counts once
+    seen.clear();
+    for (const int64_t id : tokens) {
+      seen.resize(std::max(seen.size(), static_cast<size_t>(mask_words(id + 1))));
+      if (in_mask(seen.data(), id)) continue;
+      add_to_mask(seen.data(), id);
+      logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    }
   }
   for (const int64_t id : request.forbidden) logits[id] = -kInfinity;
 }

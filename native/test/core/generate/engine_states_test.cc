@@ -2,7 +2,11 @@
 // compared with the same text alone, computed token by token without an engine, to the last bit.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -159,6 +163,68 @@ TEST_CASE("little memory delays texts of a recurrent model and changes no bit") 
   CHECK(engine.cached_bytes() > 0);
   engine.drop_caches();
   CHECK(engine.cached_bytes() == 0);
+}
+
+TEST_CASE("random calls, cancels and budgets of a recurrent model change no bit") {
+  Recurrent model;
+  constexpr int64_t longest = 12;  // completion
+  const size_t block = KvStore::block_bytes(model.loaded.config, at::kFloat);
+  std::mt19937_64 numbers(22);
+  int64_t preemptions = 0;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    Engine engine = model.engine(2 * (4 + numbers() % 24) * block);
+    struct Made {
+      std::shared_ptr<GenerateCall> call;
+      std::unique_ptr<std::atomic<bool>> cancelled;
+    };
+    std::vector<Made> calls;
+    std::vector<std::vector<int64_t>> known = {random_ids(90, numbers())};
+    for (int operation = 0; operation < 40; ++operation) {
+      const auto kind = numbers() % 8;
+      if (kind < 2) {
+        std::vector<GenerateRequest> requests;
+        for (uint64_t i = 0; i < 1 + numbers() % 4; ++i) {
+          const auto& base = known[numbers() % known.size()];
+          const auto cut = numbers() % 3 == 0 ? base.size() : 1 + numbers() % base.size();
+          std::vector<int64_t> prompt(base.begin(), base.begin() + static_cast<int64_t>(cut));
+          if (numbers() % 2)
+            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 40), numbers()));
+          if (prompt.size() < 200) known.push_back(prompt);
+          requests.push_back(ask(prompt, 1 + static_cast<int64_t>(numbers() % longest)));
+          if (numbers() % 3 == 0) requests.push_back(requests.back());
+        }
+        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
+        GenerateHooks hooks;
+        hooks.cancelled = made.cancelled.get();
+        made.call = engine.submit(std::move(requests), hooks);
+        calls.push_back(std::move(made));
+      } else if (kind == 2 && !calls.empty()) {
+        *calls[numbers() % calls.size()].cancelled = true;
+      } else {
+        engine.step(model.loaded.weights);
+      }
+    }
+    while (engine.step(model.loaded.weights)) continue;
+    preemptions += engine.preemptions();
+    for (const Made& made : calls) {
+      REQUIRE(made.call->done());
+      CHECK_FALSE(made.call->failure);
+      for (size_t i = 0; i < made.call->requests.size(); ++i) {
+        CAPTURE(i);
+        const GenerateResult& result = made.call->results[i];
+        const GenerateResult& whole = model.expected(ask(made.call->requests[i].tokens, longest));
+        if (result.finish_reason == FinishReason::cancelled)
+          CHECK(*made.cancelled);
+        else
+          CHECK(static_cast<int64_t>(result.tokens.size()) == made.call->requests[i].max_new_tokens);
+        REQUIRE(result.tokens.size() <= whole.tokens.size());
+        CHECK(std::equal(result.tokens.begin(), result.tokens.end(), whole.tokens.begin()));
+        CHECK(std::equal(result.log_probs.begin(), result.log_probs.end(), whole.log_probs.begin()));
+      }
+    }
+  }
+  CHECK(preemptions > 0);
 }
 
 TEST_CASE("without memory for another text of a recurrent model, all calls fail, and later ones do not") {

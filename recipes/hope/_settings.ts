@@ -10,7 +10,8 @@ import { join } from "node:path";
 /** The paper used up to six GPUs of 48 GB; nlac uses one. */
 export const learner = { device: "cuda", dtype: "bfloat16", gradientCheckpointing: true } as const;
 
-export const model = "Llama-3.2-3B-Instruct";
+/** The hub asks for a login (HF_TOKEN) and for consent to its terms. */
+export const model = "meta-llama/Llama-3.2-3B-Instruct";
 
 /** GPT-4o writes summaries and proposals, at $OPENAI_BASE_URL or OpenAI's own address. */
 export const proposer = { model: "gpt-4o" };

@@ -6,7 +6,7 @@ import { grpo, learner } from "./_settings.ts";
 export default defineRecipe({
   name: "qwen2.5-7b-math-grpo",
   description: "the paper's GRPO on MATH with Qwen2.5-7B-Instruct",
-  model: "Qwen2.5-7B-Instruct",
+  model: "Qwen/Qwen2.5-7B-Instruct",
   learner,
   environment,
   algorithm: "grpo",

@@ -6,7 +6,7 @@ import { learner, sac } from "./_settings.ts";
 export default defineRecipe({
   name: "qwen2.5-7b-math-sac",
   description: "the paper's ablation by SAC on MATH with Qwen2.5-7B-Instruct",
-  model: "Qwen2.5-7B-Instruct",
+  model: "Qwen/Qwen2.5-7B-Instruct",
   learner,
   environment,
   algorithm: "sac",

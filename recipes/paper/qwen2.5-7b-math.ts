@@ -6,7 +6,7 @@ import { learner, nlac } from "./_settings.ts";
 export default defineRecipe({
   name: "qwen2.5-7b-math",
   description: "the paper's NLAC on MATH with Qwen2.5-7B-Instruct",
-  model: "Qwen2.5-7B-Instruct",
+  model: "Qwen/Qwen2.5-7B-Instruct",
   learner,
   environment,
   config: nlac,

@@ -6,7 +6,7 @@ import { environment } from "./_tau-bench.ts";
 export default defineRecipe({
   name: "qwen2.5-7b-tau-bench-sac",
   description: "the paper's ablation by SAC on tau-bench retail with Qwen2.5-7B-Instruct",
-  model: "Qwen2.5-7B-Instruct",
+  model: "Qwen/Qwen2.5-7B-Instruct",
   learner,
   environment,
   algorithm: "sac",

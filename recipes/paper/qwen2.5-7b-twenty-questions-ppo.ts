@@ -6,7 +6,7 @@ import { environment } from "./_twenty-questions.ts";
 export default defineRecipe({
   name: "qwen2.5-7b-twenty-questions-ppo",
   description: "the paper's PPO on 20 Questions with Qwen2.5-7B-Instruct",
-  model: "Qwen2.5-7B-Instruct",
+  model: "Qwen/Qwen2.5-7B-Instruct",
   learner,
   environment,
   algorithm: "ppo",

@@ -6,7 +6,7 @@ import { grpo, learner } from "./_settings.ts";
 export default defineRecipe({
   name: "qwq-32b-math-grpo",
   description: "the paper's GRPO on MATH with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   algorithm: "grpo",

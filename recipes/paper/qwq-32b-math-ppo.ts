@@ -6,7 +6,7 @@ import { learner, ppo } from "./_settings.ts";
 export default defineRecipe({
   name: "qwq-32b-math-ppo",
   description: "the paper's PPO on MATH with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   algorithm: "ppo",

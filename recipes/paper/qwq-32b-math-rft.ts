@@ -6,7 +6,7 @@ import { learner, rft } from "./_settings.ts";
 export default defineRecipe({
   name: "qwq-32b-math-rft",
   description: "the paper's RFT on MATH with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   algorithm: "rft",

@@ -6,7 +6,7 @@ import { learner, sac } from "./_settings.ts";
 export default defineRecipe({
   name: "qwq-32b-math-sac",
   description: "the paper's ablation by SAC on MATH with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   algorithm: "sac",

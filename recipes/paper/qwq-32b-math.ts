@@ -6,7 +6,7 @@ import { learner, nlacReasoning } from "./_settings.ts";
 export default defineRecipe({
   name: "qwq-32b-math",
   description: "the paper's NLAC on MATH with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   config: nlacReasoning,

@@ -6,7 +6,7 @@ import { environment } from "./_tau-bench.ts";
 export default defineRecipe({
   name: "qwq-32b-tau-bench-rft",
   description: "the paper's RFT on tau-bench retail with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   algorithm: "rft",

@@ -6,7 +6,7 @@ import { environment } from "./_twenty-questions.ts";
 export default defineRecipe({
   name: "qwq-32b-twenty-questions",
   description: "the paper's NLAC on 20 Questions with QwQ-32B",
-  model: "QwQ-32B",
+  model: "Qwen/QwQ-32B",
   learner,
   environment,
   config: nlacReasoning,

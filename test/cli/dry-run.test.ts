@@ -29,7 +29,7 @@ describe("nlac train --dry-run", () => {
     for (const name of names) {
       const { name: own, config, model, algorithm } = await loadRecipe(name);
       expect(`paper/${own}`).toBe(name);
-      expect(model).toBe(own.startsWith("qwq") ? "QwQ-32B" : "Qwen2.5-7B-Instruct");
+      expect(model).toBe(own.startsWith("qwq") ? "Qwen/QwQ-32B" : "Qwen/Qwen2.5-7B-Instruct");
       expect(config).toMatchObject({ iterations: 30, maxPromptTokens: 8192, maxActionTokens: 24_576 });
       if (algorithm === "nlac") {
         const rates = { criticLearningRate: 5e-6, policyLearningRate: 5e-6, targetRate: 0.005 };
@@ -149,12 +149,8 @@ describe("nlac train --dry-run", () => {
 
   test.each([
     ["errands", undefined, undefined],
-    ["paper/qwen2.5-7b-math", undefined, "; no directory of this name exists yet"],
-    [
-      "paper/qwen2.5-7b-math",
-      "Qwen/Qwen2.5-7B-Instruct",
-      "; it is downloaded from the hub unless it is in the cache",
-    ],
+    ["paper/qwen2.5-7b-math", undefined, "; it is downloaded from the hub unless it is in the cache"],
+    ["paper/qwen2.5-7b-math", "Qwen2.5-7B-Instruct", "; no directory of this name exists yet"],
   ])("of %s says whether its model must be downloaded", async (name, model, told) => {
     const recipe = { ...(await loadRecipe(name)), ...(model && { model }) };
     const shaped = { ...recipe, model: errandsModel() } as Recipe;

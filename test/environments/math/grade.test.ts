@@ -12,7 +12,7 @@ function cpuMs(): number {
   return (user + system) / 1000;
 }
 
-/** A million runs were made once: see docs/environments/math.md. */
+/** docs/environments/math.md says what 200,000 runs found. */
 const hostileRuns = Number(process.env.NLAC_HOSTILE_RUNS ?? 20_000);
 
 describe("gradeMath", () => {

@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { counted } from "../base/counted.ts";
 import { NlacError, NotHere } from "../base/errors.ts";
+import { isObject } from "../base/validation.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
 import { closeEnvironment, tasksOf } from "../contract/checks.ts";
 import { alignColumns } from "../display/columns.ts";
@@ -12,8 +13,9 @@ import { gpuReached, links } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
 import { linkSeconds, type RankPlan, type RankPlans } from "../estimate/ranks.ts";
+import { findShape, hasKnownShape } from "../estimate/shape.ts";
 import { seconds } from "../estimate/time.ts";
-import { parseHubName } from "../hub/hugging-face.ts";
+import { parseHubName, readHubConfig } from "../hub/hugging-face.ts";
 import { KNOWN_MODELS, shippedModel } from "../hub/resolve-model.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { wrap } from "./wrap.ts";
@@ -35,7 +37,20 @@ export async function dryRun(recipe: Recipe): Promise<DryRun> {
   const environment = await orFault(() => figuresOf(recipe), NotHere);
   const play =
     "fault" in environment ? undefined : { turns: environment.turns, tasks: environment.trainingTasks };
-  return { recipe, environment, estimate: await orFault(async () => estimate(recipe, play)) };
+  const estimated = await orFault(async () =>
+    estimate(recipe, play, undefined, findShape(await configIfOnHub(recipe.model))),
+  );
+  return { recipe, environment, estimate: estimated };
+}
+
+/** The configuration of a model that would be downloaded; otherwise `model`. */
+async function configIfOnHub(model: Recipe["model"]): Promise<Parameters<typeof findShape>[0]> {
+  if (typeof model !== "string" || existsSync(model) || hasKnownShape(model)) return model;
+  const name = parseHubName(model);
+  if (name === undefined || name.file !== undefined) return model;
+  const config = await readHubConfig(name, { env: process.env });
+  if (!isObject(config)) throw new NlacError("ERR_MODEL_FORMAT", `The config.json of ${model} is no object.`);
+  return { config };
 }
 
 async function figuresOf({ environment: { name, options } }: Recipe) {

@@ -39,9 +39,16 @@ export interface Estimate {
   ranks: RankPlans | undefined;
 }
 
-/** Throws ERR_MODEL_NOT_FOUND if the shape of the recipe's model is unknown, ERR_MODEL_FORMAT. */
-export function estimate(recipe: Recipe, play?: Play, here: Device = thisMachine()): Estimate {
-  const shape = findShape(recipe.model);
+/**
+ * @param shape of the recipe's model
+ * @throws NlacError as `findShape`, without a shape
+ */
+export function estimate(
+  recipe: Recipe,
+  play?: Play,
+  here: Device = thisMachine(),
+  shape: ModelShape = findShape(recipe.model),
+): Estimate {
   const work = workOf(recipe, shape, play);
   const fits = [here, ...gpus].map((device) => ({
     device,

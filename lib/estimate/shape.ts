@@ -5,6 +5,8 @@ import { basename, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { shippedModel } from "../hub/resolve-model.ts";
 import type { AdapterOptions } from "../learner/options.ts";
+import { callNative } from "../native/call-native.ts";
+import { loadAddon } from "../native/load.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory } from "../run/checkpoints.ts";
 import { isRun } from "../run/description.ts";
@@ -76,11 +78,16 @@ export const publicModels: Readonly<Record<string, ModelShape>> = {
   },
 };
 
+/** Whether `findShape` knows a model by its name alone. */
+export function hasKnownShape(model: string): boolean {
+  return basename(model) in publicModels || shippedModel(model) !== undefined;
+}
+
 /**
  * The shape of a recipe's `model`: of a new model's configuration, of the config.json of a run, a
- * directory or a shipped model, or of a known public model.
+ * directory or a shipped model, of a .gguf file, or of a known public model.
  * @throws NlacError ERR_MODEL_NOT_FOUND if it is none of these, ERR_MODEL_FORMAT for an incomplete
- *   config.json
+ *   config.json; what `loadAddon` throws, for a .gguf file
  */
 export function findShape(model: string | { config: Record<string, unknown> }): ModelShape {
   if (typeof model !== "string") return shapeOf(model.config, "the recipe's model");
@@ -89,13 +96,17 @@ export function findShape(model: string | { config: Record<string, unknown> }): 
     : existsSync(model)
       ? model
       : (shippedModel(model) ?? model);
+  if (directory.endsWith(".gguf") && existsSync(directory)) {
+    const config = callNative(() => loadAddon({ device: "cpu" }).ggufConfig(directory));
+    return shapeOf(JSON.parse(config) as Record<string, unknown>, directory);
+  }
   const path = join(directory, "config.json");
   if (existsSync(path)) return shapeOf(readConfig(path), path);
   const shape = publicModels[basename(model)];
   if (shape !== undefined) return shape;
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
-    `${model} is not a directory with a config.json, not a run, and not one of ${Object.keys(publicModels).join(", ")}.`,
+    `${model} is not a directory with a config.json, a .gguf file, a run, or one of ${Object.keys(publicModels).join(", ")}.`,
   );
 }
 

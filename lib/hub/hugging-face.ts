@@ -63,7 +63,7 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
   const cached = await cachedSnapshot(folder, name);
   if (cached !== undefined) return cached;
-  if (options.offline || /^(1|true|yes|on)$/i.test(options.env.HF_HUB_OFFLINE ?? "")) {
+  if (options.offline || isOffline(options.env)) {
     throw new NlacError(
       "ERR_DOWNLOAD",
       `${name.repository} at ${name.revision} is missing or incomplete in ${folder}, and network access is off ` +
@@ -80,6 +80,37 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   );
 }
 
+/**
+ * The config.json of a model of the hub: of the cache, or requested without its weights.
+ * @throws NlacError as `resolveHubModel`
+ */
+export async function readHubConfig(
+  name: HubName,
+  { env, retryMs = 500 }: Pick<HubOptions, "env" | "retryMs">,
+): Promise<unknown> {
+  const folder = join(hubCache(env), `models--${name.repository.replace("/", "--")}`);
+  const commit = await cachedCommit(folder, name.revision);
+  if (commit !== undefined) {
+    const cached = await readModelJson(join(folder, "snapshots", commit, "config.json"), settingsLimit);
+    if (cached !== undefined) return cached;
+  }
+  if (isOffline(env))
+    throw new NlacError(
+      "ERR_DOWNLOAD",
+      `${name.repository} at ${name.revision} is missing in ${folder}, and network access is off (HF_HUB_OFFLINE).`,
+    );
+  const hub = hubOf(env);
+  const token = accessToken(env);
+  const url = `${hub}/${name.repository}/resolve/${encodeURIComponent(name.revision)}/config.json`;
+  try {
+    const reply = await patientFetch(new URL(hub).origin, token, retryMs)(url);
+    if (reply.status !== 200) throw Object.assign(new Error("no config.json"), { statusCode: reply.status });
+    return JSON.parse(await reply.text());
+  } catch (error) {
+    throw hubError(error, name, hub, token !== undefined);
+  }
+}
+
 /** The directory of Hugging Face's tools. */
 function toolsHome(env: Env): string {
   return env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
@@ -89,12 +120,21 @@ function hubCache(env: Env): string {
   return env.HF_HUB_CACHE || join(toolsHome(env), "hub");
 }
 
-/** A complete snapshot, if there is one. A branch means its commit when it was downloaded. */
+const hubOf = (env: Env): string => (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
+
+const isOffline = (env: Env): boolean => /^(1|true|yes|on)$/i.test(env.HF_HUB_OFFLINE ?? "");
+
+/** The commit of a revision: of a branch, the one when it was downloaded. */
+async function cachedCommit(folder: string, revision: string): Promise<string | undefined> {
+  if (isCommit(revision)) return revision;
+  const commit = (await readModelFile(join(folder, "refs", revision), 256))?.trim();
+  return commit !== undefined && isCommit(commit) ? commit : undefined;
+}
+
+/** A complete snapshot, if there is one. */
 async function cachedSnapshot(folder: string, { file, revision }: HubName): Promise<string | undefined> {
-  const commit = isCommit(revision)
-    ? revision
-    : (await readModelFile(join(folder, "refs", revision), 256))?.trim();
-  if (commit === undefined || !isCommit(commit)) return undefined;
+  const commit = await cachedCommit(folder, revision);
+  if (commit === undefined) return undefined;
   const snapshot = join(folder, "snapshots", commit);
   if (file !== undefined) return existsSync(join(snapshot, file)) ? join(snapshot, file) : undefined;
   const files = ["config.json", ...((await weightFiles(snapshot)) ?? [singleFile])];
@@ -154,7 +194,7 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
   const { env, report } = options;
   // Imported only for downloads, because most models are local.
   const { listFiles, modelInfo } = await import("@huggingface/hub");
-  const hub = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
+  const hub = hubOf(env);
   const token = accessToken(env);
   const request = { hubUrl: hub, fetch: patientFetch(new URL(hub).origin, token, options.retryMs ?? 500) };
 

@@ -381,6 +381,8 @@ export interface Addon {
   joinRanks(place: NativeRankPlace): Promise<NativeRanks>;
   /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings, and flat arrays of these. */
   ggufMetadata(path: string): Record<string, unknown>;
+  /** The config.json of a .gguf file, from its metadata. */
+  ggufConfig(path: string): string;
   createSampler(capacity: number, alpha: number, beta: number, seed: bigint, device: string): NativeSampler;
   loadSampler(path: string, device: string): NativeSampler;
   tensorFrom(

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/instruction_set.h"
 #include "core/io/gguf.h"
+#include "core/model/weights.h"
 #include "core/platform.h"
 
 namespace nlac::binding {
@@ -86,6 +87,10 @@ constexpr Function functions[] = {
                Napi::Object object = Napi::Object::New(env);
                for (const auto& [key, value] : file.metadata) object.Set(key, from_metadata(env, value));
                return object;
+             }),
+    function("ggufConfig",
+             [](Napi::Env env, Napi::Value path) {
+               return Napi::String::New(env, gguf_config(to_path(path, "path")).to_json("float32"));
              }),
     function("signatures", [](Napi::Env env) { return signatures(env); }),
 };

@@ -1,13 +1,16 @@
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import { type DryRun, renderDryRun } from "../../lib/cli/dry-run.ts";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu } from "../../lib/estimate/devices.ts";
 import { estimate } from "../../lib/estimate/estimate.ts";
+import { findShape } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
+import { shippedModel } from "../../lib/hub/resolve-model.ts";
 import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
 import { nlac } from "../support/command-line.ts";
+import { hubServer } from "../support/hub-server.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const small = cpu("two cores", 2, 25e9);
@@ -85,6 +88,26 @@ describe("nlac train --dry-run", () => {
       expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
     }
     vi.unstubAllEnvs();
+  });
+
+  test("estimates a model of the hub without its weights", async () => {
+    const config = JSON.parse(readFileSync(join(shippedModel("errands-base")!, "config.json"), "utf8"));
+    const files = { "config.json": { data: Buffer.from(JSON.stringify(config)) } };
+    const server = await hubServer({ "them/errands": { files } });
+    await inDirectory(async (directory) => {
+      vi.stubEnv("HF_ENDPOINT", server.url);
+      vi.stubEnv("HF_HOME", directory);
+      vi.stubEnv("HF_HUB_CACHE", undefined);
+      const path = join(directory, "mine.json");
+      const mine = { name: "mine", model: "them/errands", environment: { name: "errands" } };
+      writeFileSync(path, JSON.stringify(mine));
+      const { code, output, errors } = await nlac("train", path, "--dry-run", "--json");
+      expect([code, errors]).toEqual([0, ""]);
+      const told = JSON.parse(output) as { estimate: { shape: unknown } };
+      expect(told.estimate.shape).toEqual(findShape("errands-base"));
+      vi.unstubAllEnvs();
+    });
+    expect(server.requests).toEqual(["GET /them/errands/resolve/main/config.json"]);
   });
 
   test.each([

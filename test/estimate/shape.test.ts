@@ -44,9 +44,27 @@ function storedTensors(folder: string): Map<string, number> {
   return sizes;
 }
 
+/** The directory of the same weights as a .gguf file. */
+const pairOf = (name: string) => join(fixtures, "io", name.replace(/\.gguf$/, ""));
+
 const sum = (values: Iterable<number>) => [...values].reduce((a, b) => a + b, 0);
 
 describe("a model's shape", () => {
+  const files = readdirSync(join(fixtures, "io")).filter(
+    (name) => name.endsWith(".gguf") && existsSync(pairOf(name)),
+  );
+  test.each(files)("is read from a GGUF file as from the directory of the same model: %s", (name) => {
+    expect(findShape(join(fixtures, "io", name))).toEqual(findShape(pairOf(name)));
+  });
+
+  test("has a code if a GGUF file is damaged", () => {
+    return inDirectory((directory) => {
+      const path = join(directory, "model.gguf");
+      writeFileSync(path, "GGUF, or is it?");
+      expect(() => findShape(path)).toThrow(expect.objectContaining({ code: "ERR_MODEL_FORMAT" }));
+    });
+  });
+
   test.each(folders)("counts the parameters that are stored in %s", (folder) => {
     const stored = storedTensors(folder);
     const shape = findShape(folder);

@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { parseHubName, resolveHubModel } from "../../lib/hub/hugging-face.ts";
+import { parseHubName, readHubConfig, resolveHubModel } from "../../lib/hub/hugging-face.ts";
 import { resolveModel } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { expectFailure, recorder, sha256, temporaryDirectory, write } from "../support/files-and-servers.ts";
@@ -119,6 +119,25 @@ describe("a model of the hub", () => {
     const path = await resolve("them/errands");
     expect(readFileSync(join(path, template), "utf8")).toBe("{{ tools }}");
     expect(readdirSync(join(path, "additional_chat_templates"))).toEqual(["tool_use.jinja"]);
+  });
+
+  it("has a config.json that is read without its weights, from the cache if it is there", async () => {
+    const { env, server, resolve } = await place();
+    const expected = JSON.parse(String(repository.files["config.json"]!.data));
+    const read = (name: string, more: Record<string, unknown> = {}) =>
+      readHubConfig(parseHubName(name)!, { env: { ...env, ...more }, retryMs: 1 });
+    expect(await read("them/errands")).toEqual(expected);
+    expect(server.requests).toEqual(["GET /them/errands/resolve/main/config.json"]);
+    expect(server.large.requests).toEqual([]);
+    await expectFailure(read("them/others"), "ERR_MODEL_NOT_FOUND", /refused access/);
+    await expectFailure(read("them/errands@v2"), "ERR_MODEL_NOT_FOUND", /no model "them\/errands at v2"/);
+    await expectFailure(
+      read("them/errands", { HF_HUB_OFFLINE: "1" }),
+      "ERR_DOWNLOAD",
+      /network access is off/,
+    );
+    await resolve("them/errands");
+    expect(await read("them/errands", { HF_HUB_OFFLINE: "1" })).toEqual(expected);
   });
 
   it("is what Learner.load and the commands take for a name with a slash", async () => {

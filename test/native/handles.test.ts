@@ -120,6 +120,7 @@ test("a path with a null character is refused", () => {
   expect(existsSync(whole)).toBe(false);
   expect(() => addon.loadSampler(path, "cpu")).toThrow(coded("ERR_VALUE"));
   expect(() => addon.ggufMetadata(path)).toThrow(coded("ERR_VALUE"));
+  expect(() => addon.ggufConfig(path)).toThrow(coded("ERR_VALUE"));
   expect(() => addon.loadLearner(path, options)).toThrow(coded("ERR_VALUE"));
   expect(() => addon.resumeLearner(path, options, "")).toThrow(coded("ERR_VALUE"));
 });

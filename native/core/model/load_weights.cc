@@ -391,14 +391,9 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
   config.rope.original_max_positions = static_cast<int64_t>(original);
 }
 
-LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device device) {
-  const GgufFile file = open_gguf(path);
-  Source source(path);
-  for (const TensorEntry& tensor : file.tensors) source.add(tensor);
-
-  LoadedModel model;
-  ModelConfig& config = model.config;
-  config = ModelConfig::from_gguf(file.metadata, source.find("output.weight") != nullptr);
+// The configuration of a GGUF file. Drops from `source` what only says something about it.
+ModelConfig read_gguf_config(const GgufFile& file, Source& source, const std::string& path) {
+  ModelConfig config = ModelConfig::from_gguf(file.metadata, source.find("output.weight") != nullptr);
   // The metadata do not list which projections have a bias; the first layer's tensors show it.
   config.qkv_bias = config.qkv_bias || source.find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = source.find("blk.0.attn_output.bias") != nullptr;
@@ -409,6 +404,21 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
     source.drop("rope_freqs.weight");
   }
   config.to_json("float32");  // a checkpoint could not be written otherwise
+  return config;
+}
+
+Source gguf_source(const GgufFile& file, const std::string& path) {
+  Source source(path);
+  for (const TensorEntry& tensor : file.tensors) source.add(tensor);
+  return source;
+}
+
+LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device device) {
+  const GgufFile file = open_gguf(path);
+  Source source = gguf_source(file, path);
+  LoadedModel model;
+  ModelConfig& config = model.config;
+  config = read_gguf_config(file, source, path);
 
   std::list<TensorEntry> split, restored;
   if (config.experts.count > 0 && !config.experts.clamped())
@@ -451,6 +461,12 @@ LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device
       is_huggingface(path) ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
   model.weights.add_heads(heads);
   return model;
+}
+
+ModelConfig gguf_config(const std::string& path) {
+  const GgufFile file = open_gguf(path);
+  Source source = gguf_source(file, path);
+  return read_gguf_config(file, source, path);
 }
 
 static void add_to(Checksum& sum, const TensorEntry& entry) {

@@ -88,6 +88,10 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
                        Heads heads = Heads::none);
 
+// The configuration that load_model reads of a .gguf file, without its weights. Throws as load_model
+// does.
+ModelConfig gguf_config(const std::string& path);
+
 // Returns a checksum of every tensor that load_model(path) reads: names, shapes, types and stored
 // bytes. It does not depend on how the model is split into files. Throws as load_model does.
 uint64_t model_checksum(const std::string& path);

@@ -183,6 +183,7 @@ const exported = {
     setThreads: [one(1, 2)],
     signatures: [],
     ggufMetadata: [path],
+    ggufConfig: [path],
     loadLearner: [path, learnerOptions],
     createLearner: [constant(config), seed, learnerOptions],
     resumeLearner: [path, learnerOptions, one("", "a")],

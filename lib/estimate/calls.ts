@@ -77,8 +77,10 @@ export interface Work {
   playing: GenerationCall[];
   generation: GenerationCall[];
   diagnosis: { times: number; generation: GenerationCall[]; passes?: Pass[] };
+  /** Evaluations during training, which belong to no iteration. */
+  evaluation: { times: number; generation: GenerationCall[] };
   passes: Pass[];
-  /** Before all iterations. */
+  /** Before all iterations; the steps of all models together. */
   warmup: { steps: number; pass: Pass };
 }
 

@@ -63,6 +63,10 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
   iteration.playing += played.seconds;
   iteration.generation += share * diagnosed.seconds;
   const run = scaled(iteration, work.iterations);
+  const { evaluation } = work;
+  const evaluated = sum(evaluation.generation.map((call) => generationCost(recipe, shape, call, device)));
+  for (const key of ["generated", "read", "flops"] as const) run[key] += evaluation.times * evaluated[key];
+  run.playing += evaluation.times * evaluated.seconds;
   const warmed = passCost(recipe, shape, work.warmup.pass, device);
   const warmup = scaled(
     {

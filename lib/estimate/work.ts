@@ -11,7 +11,7 @@ import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
 import {
   type GenerationCall,
   generationCall,
-  isAction,
+  type Pass,
   pass,
   resting,
   type TextLengths,
@@ -90,10 +90,7 @@ export function workOf(recipe: Recipe, { maxPositions, vocabulary }: ModelShape,
   const { tasks = 100, ...known } = play ?? {};
   const expected = { ...expectedLengths(recipe.environment.name, vocabulary), ...known };
   const { iterations, episodes } = roundsOf(recipe, tasks);
-  const critic =
-    recipe.algorithm === "nlac" || recipe.algorithm === "critique-grpo"
-      ? recipe.config
-      : { reasoning: false, maxCriticTokens: config.maxActionTokens };
+  const critic = criticLimits(recipe);
   const thought = critic.reasoning ? expected.thought : 0;
   const limits = {
     prompt: Math.min(config.maxPromptTokens, maxPositions - 1),
@@ -113,24 +110,52 @@ export function workOf(recipe: Recipe, { maxPositions, vocabulary }: ModelShape,
   const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
   const texts: Texts = { lengths, limits, state, context: maxPositions };
   const { steps, batchSize } = recipe.warmup;
+  const update = updateOf(recipe, texts, episodes, tasks);
+  const { averages, rewardModels } = update;
   const work = {
     ...{ iterations, episodes },
     lengths,
     limits,
-    playing: [
-      generationCall(texts, "actions", "θ", state, opening / turns + action + observation, {
-        texts: episodes,
-        times: turns,
-      }),
-      ...(recipe.algorithm === "critique-grpo" ? refinedGroupCalls(recipe.config, texts) : []),
-      ...(recipe.algorithm === "hope" ? branchCalls(recipe.config, texts, episodes) : []),
-    ],
+    evaluation: evaluationOf(recipe, texts, iterations),
     // A text is a conversation up to the reply of one of its roles.
-    warmup: { steps, pass: pass(texts, "warm-up", batchSize, state + action + request, critique) },
+    warmup: {
+      steps: steps * (1 + rewardModels),
+      pass: pass(texts, "warm-up", batchSize, state + action + request, critique),
+    },
   };
-  const update = updateOf(recipe, texts, episodes, tasks);
-  if (iterations === 0) return { ...work, ...resting, averages: update.averages, playing: [] };
-  return { ...work, ...update, playing: episodes === 0 ? [] : work.playing };
+  if (iterations === 0) return { ...work, ...resting, averages, rewardModels, playing: [] };
+  return { ...work, ...update, playing: episodes === 0 ? [] : playingOf(recipe, texts, episodes) };
+}
+
+/** Whether the roles reason, and the longest text of a role other than the policy. */
+function criticLimits({ algorithm, config }: Recipe): { reasoning: boolean; maxCriticTokens: number } {
+  if (algorithm === "nlac" || algorithm === "critique-grpo") return config;
+  if (algorithm !== "hope") return { reasoning: false, maxCriticTokens: config.maxActionTokens };
+  const { maxSummaryTokens, maxProposalTokens } = config;
+  return { reasoning: false, maxCriticTokens: Math.max(maxSummaryTokens, maxProposalTokens) };
+}
+
+/** The policy's completions in `count` episodes. */
+function episodeCall(texts: Texts, count: number): GenerationCall {
+  const { lengths, state } = texts;
+  const { opening, observation, turns } = lengths;
+  const fresh = opening / turns + answerTokens(lengths.action, lengths) + observation;
+  return generationCall(texts, "actions", "θ", state, fresh, { texts: count, times: turns });
+}
+
+function playingOf(recipe: Recipe, texts: Texts, episodes: number): GenerationCall[] {
+  return [
+    episodeCall(texts, episodes),
+    ...(recipe.algorithm === "critique-grpo" ? refinedGroupCalls(recipe.config, texts) : []),
+    ...(recipe.algorithm === "hope" ? branchCalls(recipe.config, texts, episodes) : []),
+  ];
+}
+
+/** lib/training/periodic-evaluation.ts: before every n-th iteration, and the final policy. */
+function evaluationOf({ config }: Recipe, texts: Texts, iterations: number): Work["evaluation"] {
+  const { every, episodes } = config.evaluation;
+  if (every === 0) return { times: 0, generation: [] };
+  return { times: Math.ceil(iterations / every) + 1, generation: [episodeCall(texts, episodes)] };
 }
 
 /** The part of a text that stays in the history. */
@@ -146,6 +171,7 @@ function updateOf(recipe: Recipe, texts: Texts, episodes: number, tasks: number)
       const { updatesPerIteration, batchSize } = recipe.config;
       const { state, lengths } = texts;
       const passes = [pass(texts, "NLL", batchSize, state, lengths.action)];
+      if (recipe.config.rehearsal > 0) passes.push(rehearsalPass(texts, recipe.config.rehearsal));
       const references = recipe.config.restart ? 1 : 0;
       return { ...resting, updates: updatesPerIteration, steps: 1, references, passes };
     }
@@ -155,12 +181,16 @@ function updateOf(recipe: Recipe, texts: Texts, episodes: number, tasks: number)
       return surrogateUpdate(recipe.config, texts, true);
     case "sac":
       return softQUpdate(recipe.config, texts);
-    case "critique-grpo":
-      return surrogateUpdate(
-        { ...batching(recipe.config), klCoefficient: recipe.config.klCoefficient },
-        texts,
-        false,
-      );
+    case "critique-grpo": {
+      const { klCoefficient, episodesPerIteration: first } = recipe.config;
+      const together = batching(recipe.config);
+      const { episodesPerIteration: all, batchSize } = together;
+      const update = surrogateUpdate({ ...together, klCoefficient }, texts, false);
+      // A step first computes the probabilities of its refinements.
+      const refined = (Math.min(batchSize, all) * (all - first)) / all;
+      const read = pass(texts, "refinements", refined, texts.state, texts.lengths.action, false);
+      return { ...update, passes: [...update.passes, read] };
+    }
     case "archer":
       return archerUpdate(recipe.config, texts);
     case "sft": {
@@ -219,7 +249,7 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   if (!config.reasoning && config.support !== "sampled") {
     passes.push(pass(texts, "L1 by θ̄", config.batchSize, backup, critique, false));
   }
-  if (config.rehearsal > 0) passes.push(pass(texts, "rehearsal", config.rehearsal, student, critique));
+  if (config.rehearsal > 0) passes.push(rehearsalPass(texts, config.rehearsal));
   return {
     ...resting,
     updates: config.updatesPerIteration,
@@ -230,6 +260,13 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
     passes,
     diagnosis: diagnosisOf(config, texts),
   };
+}
+
+/** lib/training/rehearsal.ts: `count` demonstrated targets and refinements. */
+function rehearsalPass(texts: Texts, count: number): Pass {
+  const { lengths, state } = texts;
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
+  return pass(texts, "rehearsal", count, state + action + lengths.request, critique);
 }
 
 /** lib/roles/futures.ts: d' of `count` transitions. */
@@ -249,6 +286,7 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Generatio
 
 /**
  * lib/roles/refinements.ts: for `count` states, attempts (unless stored), critiques, refinements.
+ * Without refinements, critiques only if they must approve the attempts.
  */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): GenerationCall[] {
   const { lengths, state } = texts;
@@ -261,7 +299,8 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Generatio
   // The part of (s, a) that no call with these weights has read.
   let unread = config.attempt === "fresh" ? 0 : chain;
   const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
-  for (let round = 0; round < config.refinements; round++) {
+  const approves = config.refinements === 0 && config.refinementsKept === "approved";
+  for (let round = 0; round < (approves ? 1 : config.refinements); round++) {
     const acted = state + action;
     if (futures > 0) {
       const each = { texts: count * futures };
@@ -270,6 +309,7 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Generatio
     }
     const asked = futures * critique + request;
     calls.push(generationCall(texts, "critiques", "θ", acted + asked, unread + request, batch));
+    if (approves) return calls;
     // The first critique stays in the refiner's conversation; later ones are read again there.
     chain += asked + critique + request;
     const fresh = round === 0 ? request : asked + critique + request;
@@ -277,7 +317,7 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Generatio
     chain += action;
     unread = action;
   }
-  if (config.reasoning)
+  if (config.reasoning && config.refinements > 0)
     calls.push(
       generationCall(texts, "corrected refinements", "θ", chain + lengths.thought + request, request, batch),
     );
@@ -352,17 +392,24 @@ function softQUpdate(config: SacConfig, texts: Texts): Update {
  * lib/training/refine-groups.ts: critiques, refinements, and the episodes that continue from them.
  */
 function refinedGroupCalls(config: CritiqueGrpoConfig, texts: Texts): GenerationCall[] {
-  const { episodesPerIteration, groupSize, refinedPerGroup, maxRestTokens } = config;
+  const { episodesPerIteration, groupSize, refinedPerGroup, maxRestTokens, reasoning } = config;
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
   const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const count = (episodesPerIteration / groupSize) * refinedPerGroup;
   const rest = Math.min(((turns - 1) / 2) * (action + observation), maxRestTokens);
   const asked = state + action + observation + rest + request;
+  // The refiner reads the critic's request instead of the outcome.
+  const refining = state + action + request + critique + request;
+  const batch = { texts: count };
   const calls = [
-    generationCall(texts, "critiques", "θ", asked, observation + rest + request, { texts: count }),
-    generationCall(texts, "refinements", "θ", asked + critique + request, request, { texts: count }),
+    generationCall(texts, "critiques", "θ", asked, observation + rest + request, batch),
+    generationCall(texts, "refinements", "θ", refining, critique + 2 * request, batch),
   ];
+  if (reasoning) {
+    const correcting = refining + lengths.action + request;
+    calls.push(generationCall(texts, "corrected refinements", "θ", correcting, request, batch));
+  }
   if (turns > 1) {
     const going = { texts: count, times: (turns - 1) / 2 };
     calls.push(generationCall(texts, "actions", "θ", state, action + observation, going));
@@ -396,46 +443,37 @@ function archerUpdate(config: ArcherConfig, texts: Texts): Update {
 }
 
 /** All calls of a run. */
-export function allGenerationCalls({ playing, generation, diagnosis }: Work): GenerationCall[] {
-  return [...playing, ...generation, ...diagnosis.generation];
+export function allGenerationCalls({ playing, generation, diagnosis, evaluation }: Work): GenerationCall[] {
+  return [...playing, ...generation, ...diagnosis.generation, ...evaluation.generation];
 }
 
 /**
  * The same work with every text as long as the recipe allows, but observations and requests as
- * assumed: if this fits, no text can exhaust the memory. NLAC's roles read a prompt and an action
- * of maximum length, and the texts generated about them.
+ * assumed: if this fits, no text can exhaust the memory. Roles other than the policy read a prompt
+ * and an action of maximum length, and the texts generated about them.
  */
 export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShape): Work {
-  const { limits } = work;
-  const stretch = (call: GenerationCall): GenerationCall => {
-    const generated = isAction(call.what) ? limits.action : limits.critique;
-    return { ...call, prompt: Math.min(limits.prompt, maxPositions - generated), generated };
-  };
-  const playing = work.playing.map(stretch);
-  if (recipe.algorithm === "nlac") {
-    const lengths = { ...work.lengths, thought: 0, action: limits.action, critique: limits.critique };
-    const texts: Texts = { lengths, limits, state: limits.prompt, context: maxPositions };
-    const { generation, diagnosis, passes } =
-      recipe.config.iterations === 0 ? resting : nlacUpdate(recipe.config, texts);
-    // A prompt leaves room for the completion.
-    const within = (call: GenerationCall): GenerationCall => ({
-      ...call,
-      prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.generated)),
-    });
-    return {
-      ...work,
-      playing,
-      generation: generation.map(within),
-      diagnosis: { ...diagnosis, generation: diagnosis.generation.map(within) },
-      passes,
-    };
-  }
-  const tokens = Math.min(limits.prompt + Math.max(limits.action, limits.critique), maxPositions);
+  const { limits, iterations, episodes } = work;
+  const lengths = { ...work.lengths, thought: 0, action: limits.action, critique: limits.critique };
+  const texts: Texts = { lengths, limits, state: limits.prompt, context: maxPositions };
+  // The number of tasks decides how many updates there are, not how large one is.
+  const update = iterations === 0 ? resting : updateOf(recipe, texts, episodes, 1);
+  // A prompt leaves room for the completion.
+  const within = (call: GenerationCall): GenerationCall => ({
+    ...call,
+    prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.generated)),
+  });
+  const tokens = Math.min(limits.prompt + limits.action, maxPositions);
   return {
     ...work,
-    playing,
-    generation: work.generation.map(stretch),
-    diagnosis: { ...work.diagnosis, generation: work.diagnosis.generation.map(stretch) },
-    passes: work.passes.map((part) => ({ ...part, tokens })),
+    playing: work.playing.length === 0 ? [] : playingOf(recipe, texts, episodes).map(within),
+    generation: update.generation.map(within),
+    diagnosis: { ...work.diagnosis, generation: update.diagnosis.generation.map(within) },
+    evaluation: {
+      ...work.evaluation,
+      generation: evaluationOf(recipe, texts, iterations).generation.map(within),
+    },
+    // Other methods train on states and actions only.
+    passes: recipe.algorithm === "nlac" ? update.passes : work.passes.map((part) => ({ ...part, tokens })),
   };
 }

@@ -6,7 +6,7 @@ import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
 import { cacheCapacity, total } from "../../lib/estimate/memory.ts";
 import { findShape, publicModels } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
-import { type GenerationCall, workOf } from "../../lib/estimate/work.ts";
+import { atLimits, type GenerationCall, workOf } from "../../lib/estimate/work.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../../lib/recipe/recipe.ts";
 
 test("a text's keys and values take whole blocks", () => {
@@ -175,6 +175,95 @@ test("a diagnosis is counted: its completions, how often it runs, and the memory
     peak(estimated({ diagnostics, episodesPerIteration: 512, batchSize: 8 }, room)),
   );
   expect(large!).toBeGreaterThan(small_!);
+});
+
+describe("no part of a training is left out:", () => {
+  const of = (algorithm: Recipe["algorithm"], config: object = {}, more: object = {}) => {
+    const recipe = parseRecipe(
+      {
+        ...{ name: "test", model: "Qwen2.5-1.5B-Instruct", environment: { name: "twentyQuestions" } },
+        algorithm,
+        config: { maxPromptTokens: 2048, maxActionTokens: 128, ...config },
+        ...more,
+      },
+      "a test",
+    );
+    return { ...estimate(recipe, { turns: 10, tasks: 20 }, small), recipe };
+  };
+  const run = ({ fits }: Estimate) => fits[0]!.time.run;
+  const named = (calls: readonly GenerationCall[], name: GenerationCall["what"]) =>
+    calls.filter(({ what }) => what === name).map(({ texts }) => texts);
+
+  test("evaluation, in the run's time and in the memory, also of a method that plays nothing", () => {
+    const evaluation = { every: 2, episodes: 32 };
+    const [without, evaluated] = [{}, { evaluation }].map((changes) =>
+      of("nlac", { iterations: 5, episodesPerIteration: 4, ...changes }),
+    );
+    expect(evaluated!.work.evaluation.times).toBe(4); // iterations 0, 2 and 4, and the final policy
+    const { action, turns } = evaluated!.work.lengths;
+    expect(run(evaluated!).generated - run(without!).generated).toBeCloseTo(4 * 32 * turns * action, 3);
+    expect(evaluated!.fits[0]!.time.iteration).toEqual(without!.fits[0]!.time.iteration);
+    const data = { recorded: ["games.jsonl"], epochs: 1 };
+    const [plain, measured] = [{}, { evaluation }].map((changes) => of("sft", { ...data, ...changes }));
+    const packed = ({ fits }: Estimate) =>
+      fits[0]!.assumed.held.find(({ name }) => name.startsWith("matrices packed"))!.bytes;
+    expect(packed(plain!)).toBe(0);
+    expect(packed(measured!)).toBeGreaterThan(1e9);
+    expect(of("sft", { ...data, evaluation: { every: 9 } }).work.evaluation.times).toBe(2);
+  });
+
+  test("the rehearsal of RFT", () => {
+    const [without, rehearsed] = [0, 8].map((rehearsal) => of("rft", { rehearsal, batchSize: 8 }));
+    expect(run(rehearsed!).flops / run(without!).flops).toBeGreaterThan(1.3);
+  });
+
+  test("the warm-up of HOPE's reward model", () => {
+    const warmup = { warmup: { steps: 10 } };
+    expect(of("rft", {}, warmup).work.warmup.steps).toBe(10);
+    expect(of("hope", {}, warmup).work.warmup.steps).toBe(20);
+    expect(of("hope", { actor: "imitate" }, warmup).work.warmup.steps).toBe(10);
+  });
+
+  test("NLAC's critiques without refinements, if these must approve the attempts", () => {
+    const approving = { refinements: 0, refinementsKept: "approved", reasoning: true, batchSize: 8 };
+    const { generation } = of("nlac", approving).work;
+    expect(named(generation, "critiques")).toEqual([8]);
+    const two = of("nlac", { ...approving, futures: 2 }).work.generation;
+    expect(two.filter(({ what, weights }) => what === "futures" && weights === "θ")).toMatchObject([
+      { texts: 16 },
+    ]);
+    for (const refinementsKept of ["all", "approved"])
+      for (const name of ["refinements", "corrected refinements"] as const)
+        expect(named(of("nlac", { ...approving, refinementsKept }).work.generation, name)).toEqual([]);
+    expect(named(of("nlac", { ...approving, refinementsKept: "all" }).work.generation, "critiques")).toEqual(
+      [],
+    );
+  });
+
+  test("Critique-GRPO's rewritten thoughts, and the probabilities of its refinements", () => {
+    const config = { episodesPerIteration: 64, groupSize: 4, refinedPerGroup: 2, batchSize: 40 };
+    const { playing, passes } = of("critique-grpo", { ...config, reasoning: true }).work;
+    expect(named(playing, "corrected refinements")).toEqual([32]);
+    expect(named(of("critique-grpo", config).work.playing, "corrected refinements")).toEqual([]);
+    // A step of 40 has half of the 16 refinements.
+    expect(passes.find(({ what }) => what === "refinements")).toMatchObject({ texts: 8, backward: false });
+  });
+
+  test("at the limits, what other roles than the policy read and write", () => {
+    const longest = ({ work, recipe, shape }: ReturnType<typeof of>, name: GenerationCall["what"]) =>
+      atLimits(work, recipe, shape).playing.find(({ what }) => what === name)!;
+    const critics = of("critique-grpo", { maxCriticTokens: 256, maxRestTokens: 500 });
+    const { observation, request } = critics.work.lengths;
+    expect(longest(critics, "critiques")).toMatchObject({
+      prompt: 2048 + 128 + observation + 500 + request,
+      generated: 256,
+    });
+    expect(longest(critics, "refinements").prompt).toBe(2048 + 128 + 256 + 2 * request);
+    const hope = of("hope", { maxSummaryTokens: 700, maxProposalTokens: 300 });
+    expect(longest(hope, "summaries").generated).toBe(700);
+    expect(longest(hope, "proposals").generated).toBe(300);
+    expect(longest(hope, "branches")).toMatchObject({ prompt: 2048, generated: 128 });
+  });
 });
 
 describe("the estimate of hope", () => {

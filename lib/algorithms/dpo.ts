@@ -28,7 +28,7 @@ import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { PreferenceModel } from "../model/language-model.ts";
-import { sampledConfig } from "../playing/config.ts";
+import { sampledConfig, unsampledConfig } from "../playing/config.ts";
 import {
   countersSchema,
   endIteration,
@@ -54,7 +54,7 @@ import {
 import { copyRecorded } from "../training/recorded-episodes.ts";
 import { actionValues } from "../training/returns.ts";
 import { episodesFrom, epochBatch } from "../training/rounds.ts";
-import { scheduleConfig } from "../training/schedule.ts";
+import { scheduleConfigOf } from "../training/schedule.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
@@ -95,14 +95,23 @@ export const dpoConfig = z
     /** Peak learning rate. Default and paper: 1e-6. */
     learningRate: z.number().min(0).default(1e-6),
     /** Default: linear decay to 0. Paper: a linear warm-up over 150 steps, then constant. */
-    schedule: scheduleConfig.prefault({ shape: "linear" }),
+    schedule: scheduleConfigOf("linear"),
     ...sampledConfig.shape,
+    ...unsampledConfig.shape,
     /** Longest text, in tokens; pairs with a longer one are left out and counted. Default 4,096. */
     maxTokens: count.default(4096),
   })
   .refine(({ recorded }) => recorded.length > 0, {
     path: ["recorded"],
     message: "there is nothing to compare: name files of `recorded` episodes",
+  })
+  .refine(({ pairs, discount }) => pairs === "actions" || discount === 1, {
+    path: ["discount"],
+    message: 'needs pairs "actions": the reward of an episode is not discounted',
+  })
+  .refine(({ loss, labelSmoothing }) => loss === "sigmoid" || labelSmoothing === 0, {
+    path: ["labelSmoothing"],
+    message: 'needs loss "sigmoid"',
   });
 
 export type DpoConfig = z.infer<typeof dpoConfig>;

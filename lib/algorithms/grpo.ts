@@ -152,6 +152,10 @@ export const grpoConfig = z
   .refine(({ episodesPerIteration, groupSize }) => episodesPerIteration % groupSize === 0, {
     path: ["episodesPerIteration"],
     message: "must be a multiple of groupSize",
+  })
+  .refine(({ credit, discount }) => credit !== "episode" || discount === 1, {
+    path: ["discount"],
+    message: 'needs credit "turn" or "turn-batch": the reward of an episode is not discounted',
   });
 
 export type GrpoConfig = z.infer<typeof grpoConfig>;

@@ -65,7 +65,7 @@ import { plainUpdates, preparedUpdates, prepareUpdates } from "../training/prepa
 import { chooseProbes, explainProbes, tapProbes } from "../training/probes.ts";
 import { criticOptions, type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
 import { rehearse } from "../training/rehearsal.ts";
-import { requireForm, requireTasks } from "../training/requirements.ts";
+import { requireForm, requireFuture, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
@@ -178,15 +178,17 @@ export const nlacConfig = fields
     path: ["constrainActions"],
   })
   .refine(
-    ({ episodesPerIteration, recorded, replayIterations, diagnostics }) =>
-      episodesPerIteration > 0 ||
-      (recorded.length > 0 && replayIterations === "all" && diagnostics.every === 0),
+    ({ episodesPerIteration, recorded, diagnostics }) =>
+      episodesPerIteration > 0 || (recorded.length > 0 && diagnostics.every === 0),
     {
-      error:
-        'nothing is played: name `recorded` episodes, set replayIterations to "all", and leave diagnostics off',
+      error: "nothing is played: name `recorded` episodes, and leave diagnostics off",
       path: ["episodesPerIteration"],
     },
-  );
+  )
+  .refine(({ recorded, replayIterations }) => recorded.length === 0 || replayIterations === "all", {
+    error: 'recorded episodes belong to no iteration and would not be sampled: set it to "all"',
+    path: ["replayIterations"],
+  });
 
 export type NlacConfig = z.infer<typeof nlacConfig>;
 /** Settings of NLAC, as a recipe gives them. */
@@ -264,6 +266,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   const { model, environment } = options;
   requireWords(model, config);
   requireForm(environment, config);
+  requireFuture(environment, config);
   const run = options.run ?? memoryRun();
   const tasks =
     config.episodesPerIteration > 0 || config.rehearsal > 0 ? await requireTasks(environment, "train") : [];

@@ -66,7 +66,7 @@ import { type StepPlace, scheduledStep, startAgain, stepPlace } from "../trainin
 const count = z.int().min(1);
 
 /** Each field: meaning, unit, default and, if there is one, the source. "Paper" is NLAC's. */
-export const rftConfig = z.strictObject({
+const fields = z.strictObject({
   ...trainingConfig.shape,
   /** Episodes collected per iteration. Default 64. Paper: not given. */
   episodesPerIteration: count.default(64),
@@ -111,6 +111,11 @@ export const rftConfig = z.strictObject({
   ...optimizerConfig.shape,
   ...imitatedConfig.shape,
 });
+
+export const rftConfig = fields.refine(
+  ({ imitate, successReward }) => imitate === "successes" || successReward === undefined,
+  { error: 'needs imitate "successes": in hindsight all episodes are imitated', path: ["successReward"] },
+);
 
 export type RftConfig = z.infer<typeof rftConfig>;
 /** Settings of RFT, as a recipe gives them. */

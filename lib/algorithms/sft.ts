@@ -24,7 +24,7 @@ import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { isFaulty, reaches, succeeded, type Trajectory, transitionsOf } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { imitatedConfig } from "../playing/config.ts";
+import { imitatedConfig, unsampledConfig } from "../playing/config.ts";
 import {
   countersSchema,
   endIteration,
@@ -46,7 +46,7 @@ import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { copyRecorded } from "../training/recorded-episodes.ts";
 import { requireDemonstrations, requireForm, requireTasks } from "../training/requirements.ts";
 import { episodesFrom, epochBatch } from "../training/rounds.ts";
-import { scheduleConfig } from "../training/schedule.ts";
+import { scheduleConfigOf } from "../training/schedule.ts";
 import { type StepPlace, scheduledStep, stepPlace } from "../training/step.ts";
 import { demonstrated } from "../training/warmup.ts";
 
@@ -83,8 +83,9 @@ export const sftConfig = z.strictObject({
   /** Peak learning rate. Default and paper: 3e-5. */
   learningRate: z.number().min(0).default(3e-5),
   /** Default and paper: cosine decay to 0. */
-  schedule: scheduleConfig.prefault({ shape: "cosine" }),
+  schedule: scheduleConfigOf("cosine"),
   ...imitatedConfig.shape,
+  ...unsampledConfig.shape,
   /** Longest text, in tokens; longer ones are left out and counted. Default and paper: 2,048. */
   maxTokens: count.default(2048),
 });

@@ -40,3 +40,14 @@ export const sampledConfig = z.strictObject({
     })
     .default(false),
 });
+
+/** For methods that train on recorded actions only. */
+export const unsampledConfig = z.strictObject({
+  /** Must be 1: training samples no actions. Evaluation has `evaluation.temperature`. */
+  actionTemperature: z
+    .number()
+    .refine((temperature): boolean => temperature === 1, {
+      error: "training samples no actions: set evaluation.temperature, that of evaluation",
+    })
+    .default(1),
+});

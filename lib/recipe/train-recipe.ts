@@ -51,6 +51,7 @@ import { requireProposer } from "../training/hope-config.ts";
 import {
   requireDemonstrations,
   requireForm,
+  requireFuture,
   requireHindsight,
   requireTasks,
 } from "../training/requirements.ts";
@@ -250,6 +251,7 @@ export async function requireGiven(
     ("demonstrationsPerTask" in config && config.demonstrationsPerTask > 0) ||
     ("rehearsal" in config && config.rehearsal > 0);
   requireForm(environment, config);
+  if ("futures" in config) requireFuture(environment, config);
   if (shows) requireDemonstrations(environment);
   const plays =
     "episodesPerTask" in config || ("episodesPerIteration" in config && config.episodesPerIteration > 0);

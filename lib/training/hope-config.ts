@@ -7,7 +7,7 @@ import type { Stream, Trajectory } from "../episodes/trajectory.ts";
 import { sampledConfig } from "../playing/config.ts";
 import { countersSchema, newCounters } from "../run/training-run.ts";
 import { optimizerConfig, trainingConfig } from "./config.ts";
-import { scheduleConfig } from "./schedule.ts";
+import { scheduleConfigOf } from "./schedule.ts";
 
 const count = z.int().min(1);
 const share = z.number().min(0).max(1);
@@ -186,7 +186,7 @@ export const hopeConfig = z
     /** Peak learning rate of the actor. Default and paper: 8e-8. */
     learningRate: z.number().min(0).default(8e-8),
     /** Of both models, over an iteration's updates. Default and paper: linear decay to 0. */
-    schedule: scheduleConfig.prefault({ shape: "linear" }),
+    schedule: scheduleConfigOf("linear"),
     ...sampledConfig.shape,
     /**
      * Longest text, in tokens; recorded actions and proposals beyond are left out and counted,
@@ -197,6 +197,10 @@ export const hopeConfig = z
   .refine(({ actor, branchedEpisodes }) => actor === "preference" || branchedEpisodes > 0, {
     path: ["branchedEpisodes"],
     message: 'must be above 0 with actor "imitate": there is nothing else to imitate',
+  })
+  .refine(({ rewardEvaluation: { every, episodes } }) => every === 0 || episodes > 0, {
+    path: ["rewardEvaluation", "episodes"],
+    message: "must be above 0 with every: without episodes nothing is measured",
   })
   .refine(({ actor, restart }) => actor === "imitate" || !restart, {
     path: ["restart"],

@@ -5,7 +5,7 @@
 
 import { NlacError } from "../base/errors.ts";
 import { tasksOf } from "../contract/checks.ts";
-import type { Environment } from "../contract/environment.ts";
+import { type Environment, isSingleStep } from "../contract/environment.ts";
 
 /** The tasks of a split. Throws ERR_CONFIG if there are none, ERR_ENVIRONMENT. */
 export async function requireTasks<Task>(
@@ -29,6 +29,18 @@ export function requireForm(
   throw new NlacError(
     "ERR_CONFIG",
     `constrainActions: only the action format "tool" can be constrained; ${name} has the format "${actionFormat}".`,
+  );
+}
+
+/** @throws NlacError ERR_CONFIG for several futures of an action that has none */
+export function requireFuture(
+  environment: Pick<Environment, "name" | "actionFormat" | "singleStep">,
+  { futures }: { futures: number },
+): void {
+  if (futures === 1 || !isSingleStep(environment)) return;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `futures: nothing follows an action of ${environment.name}, whose tasks have a single step. Set futures to 1.`,
   );
 }
 

@@ -2,9 +2,14 @@
 
 import { z } from "zod";
 
+const shapes = z.enum(["constant", "linear", "cosine"]);
+
 export const scheduleConfig = z.strictObject({
-  /** Shape of the schedule over the run: constant, or linear or cosine decay. Default constant. */
-  shape: z.enum(["constant", "linear", "cosine"]).default("constant"),
+  /**
+   * Shape of the schedule over the run: constant, or linear or cosine decay. Default constant,
+   * unless the method says otherwise.
+   */
+  shape: shapes.default("constant"),
   /** First steps, over which the rate also rises linearly. Default 0. */
   warmupSteps: z.int().min(0).default(0),
   /** Share of the peak rate at the end of a linear or cosine decay, 0 to 1. Default 0. */
@@ -12,6 +17,11 @@ export const scheduleConfig = z.strictObject({
 });
 
 export type Schedule = z.infer<typeof scheduleConfig>;
+
+/** A schedule whose default shape is `shape`, also if other fields are given. */
+export function scheduleConfigOf(shape: Schedule["shape"]) {
+  return scheduleConfig.extend({ shape: shapes.default(shape) }).prefault({});
+}
 
 /**
  * Share of the peak rate for a step.

@@ -49,6 +49,17 @@ test("defaults are the papers', and files must be named", () => {
     ...{ beta: 0.1, loss: "sigmoid", labelSmoothing: 0, learningRate: 1e-6, batchSize: 64, epochs: 1 },
   });
   expect(() => dpoConfig.parse({})).toThrow(/nothing to compare/);
+  const { schedule } = dpoConfig.parse({ recorded: ["a"], schedule: { warmupSteps: 150 } });
+  expect(schedule).toMatchObject({ shape: "linear", warmupSteps: 150 });
+});
+
+test("options without an effect are refused", () => {
+  const recorded = ["a"];
+  expect(() => dpoConfig.parse({ recorded, discount: 0.9 })).toThrow(/pairs \\"actions\\"/);
+  expect(dpoConfig.parse({ recorded, pairs: "actions", discount: 0.9 }).discount).toBe(0.9);
+  expect(() => dpoConfig.parse({ recorded, actionTemperature: 0.7 })).toThrow(/actionTemperature/);
+  for (const loss of ["hinge", "ipo"])
+    expect(() => dpoConfig.parse({ recorded, loss, labelSmoothing: 0.1 })).toThrow(/labelSmoothing/);
 });
 
 describe("pairs", () => {

@@ -56,6 +56,7 @@ describe("the configuration", () => {
     );
     await expect(train({ futures: 2 } as never)).rejects.toThrow(/futures/);
     await expect(train({ actionTemperature: 0 })).rejects.toThrow(/actionTemperature/);
+    await expect(train({ discount: 0.9 })).rejects.toThrow(/credit "turn".*discount/s);
   });
 });
 

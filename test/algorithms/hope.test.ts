@@ -113,6 +113,8 @@ test("defaults are the paper's", () => {
     rewardEvaluation: { bestOf: 15, temperature: 0.7 },
   });
   expect(() => hopeConfig.parse({ actor: "imitate", branchedEpisodes: 0 })).toThrow(/imitate/);
+  expect(() => hopeConfig.parse({ rewardEvaluation: { every: 40 } })).toThrow(/nothing is measured/);
+  expect(hopeConfig.parse({ schedule: { warmupSteps: 5 } }).schedule.shape).toBe("linear");
 });
 
 test("turns are drawn from the range, never twice", () => {

@@ -31,14 +31,13 @@ describe("the configuration", () => {
     expect(() => parseConfig({ batchSize: 0 })).toThrow(/batchSize/);
   });
 
-  test("incompatible options are rejected with a reason", () => {
+  test("incompatible options are rejected with a reason", async () => {
     expect(() => parseConfig({ refinements: 0, attempt: "stored" })).toThrow(/must be fresh/);
     // With the default batch of one, the ablation would remove nothing.
     expect(() => parseConfig({ shuffleOutcomes: true })).toThrow(/batchSize above 1/);
     expect(parseConfig({ shuffleOutcomes: true, batchSize: 2 }).shuffleOutcomes).toBe(true);
     for (const config of [
       { episodesPerIteration: 0 },
-      { episodesPerIteration: 0, recorded: ["a.jsonl"], replayIterations: 1 },
       { episodesPerIteration: 0, recorded: ["a.jsonl"], diagnostics: { every: 1 } },
     ]) {
       expect(() => parseConfig(config)).toThrow(
@@ -49,6 +48,12 @@ describe("the configuration", () => {
       );
     }
     expect(parseConfig({ episodesPerIteration: 0, recorded: ["a.jsonl"] }).recorded).toEqual(["a.jsonl"]);
+    const solutions = errandEnvironment({ turns: 1 });
+    await expect(train(script(), { futures: 2 }, solutions)).rejects.toThrow(/^futures: /);
+    for (const episodesPerIteration of [0, 1]) {
+      const config = { episodesPerIteration, recorded: ["a.jsonl"], replayIterations: 2 };
+      expect(() => parseConfig(config)).toThrow(/would not be sampled.*replayIterations/s);
+    }
   });
 });
 

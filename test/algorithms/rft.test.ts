@@ -42,6 +42,7 @@ test("defaults are the paper's, and unknown keys are errors", async () => {
     learningRate: 5e-6,
   });
   await expect(train({ targetRate: 0.1 } as never)).rejects.toThrow(/targetRate/);
+  await expect(train({ imitate: "hindsight", successReward: 1 })).rejects.toThrow(/successReward/);
 });
 
 test("restart begins each iteration's updates at the initial weights, with the buffer so far", async () => {

@@ -67,6 +67,11 @@ test("defaults are the paper's", async () => {
     schedule: { shape: "cosine", floor: 0 },
     maxTokens: 2048,
   });
+  expect(() => sftConfig.parse({ actionTemperature: 0.7 })).toThrow(/actionTemperature/);
+  expect(sftConfig.parse({ schedule: { floor: 0.1 } }).schedule).toMatchObject({
+    shape: "cosine",
+    floor: 0.1,
+  });
   await expect(train({})).rejects.toMatchObject({
     ...{ code: "ERR_CONFIG", message: expect.stringContaining("nothing to imitate") },
   });

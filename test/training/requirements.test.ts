@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import {
   requireDemonstrations,
   requireForm,
+  requireFuture,
   requireHindsight,
   requireTasks,
 } from "../../lib/training/requirements.ts";
@@ -21,6 +22,17 @@ test("only actions of the format tool can be constrained", () => {
   requireForm({ name: "desk", actionFormat: "text" }, { constrainActions: false });
   const constrain = () => requireForm({ name: "desk", actionFormat: "text" }, { constrainActions: true });
   expect(constrain).toThrow(expect.objectContaining(refused(/desk has the format "text"/)));
+});
+
+test("several futures need tasks of several steps", () => {
+  const solution = { name: "sums", actionFormat: "solution" } as const;
+  const single = { name: "desk", actionFormat: "text", singleStep: true } as const;
+  requireFuture(solution, { futures: 1 });
+  requireFuture({ ...solution, singleStep: false }, { futures: 2 });
+  for (const environment of [solution, single])
+    expect(() => requireFuture(environment, { futures: 2 })).toThrow(
+      expect.objectContaining(refused(/futures: .*(sums|desk)/)),
+    );
 });
 
 test("demonstrations and hindsight are required by name", () => {

@@ -27,7 +27,7 @@ import { rolloutMetrics } from "../episodes/figures.ts";
 import { succeeded, type Trajectory } from "../episodes/trajectory.ts";
 import type { PreferenceModel, RewardModel } from "../model/language-model.ts";
 import { type Branch, playBranches } from "../playing/branch.ts";
-import { countSteps } from "../playing/count-steps.ts";
+import { countSteps, unreadableActions } from "../playing/count-steps.ts";
 import { HindsightProposer, type Place, type Proposal } from "../roles/hindsight-proposer.ts";
 import type { SampleRecord } from "../run/samples.ts";
 import {
@@ -270,7 +270,9 @@ async function branch<Task>(
       maxPromptTokens: config.maxPromptTokens,
     });
     await model.dropCaches(); // a resumed run starts with empty caches too
-    return all.filter((trajectory) => trajectory !== undefined);
+    const whole = all.filter((trajectory) => trajectory !== undefined);
+    steps += unreadableActions(whole);
+    return whole;
   }
 }
 

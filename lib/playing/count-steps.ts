@@ -4,6 +4,7 @@
 
 import { overlay } from "../base/overlay.ts";
 import type { Environment } from "../contract/environment.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
 
 /** The same environment, which calls `onStep` for every action that it is given. */
 export function countSteps<Task>(environment: Environment<Task>, onStep: () => void): Environment<Task> {
@@ -16,4 +17,13 @@ export function countSteps<Task>(environment: Environment<Task>, onStep: () => v
     return overlay(episode, { step });
   };
   return overlay(environment, { start });
+}
+
+/**
+ * The unreadable actions of branches, from each one's own action on. They are steps as well, but the
+ * environment was not given them.
+ */
+export function unreadableActions(branches: readonly Pick<Trajectory, "turns" | "branch">[]): number {
+  const later = branches.flatMap(({ turns, branch }) => turns.slice(branch?.turn));
+  return later.filter(({ action }) => action === undefined).length;
 }

@@ -10,7 +10,7 @@ import type { Environment } from "../contract/environment.ts";
 import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { playBranches } from "../playing/branch.ts";
-import { countSteps } from "../playing/count-steps.ts";
+import { countSteps, unreadableActions } from "../playing/count-steps.ts";
 import { type Refinement, refine, refinementMetrics } from "../roles/refinements.ts";
 import { type RolesConfig, RoleWriter, rolesConfig, user } from "../roles/role-writer.ts";
 import { outcomeRequest } from "../roles/targets.ts";
@@ -115,6 +115,7 @@ export async function refineGroups<Task>({
     },
   });
   await model.dropCaches(); // a resumed run starts with empty caches too
+  steps += unreadableActions(episodes.filter((episode) => episode !== undefined));
   const played = playable.flatMap(({ group, trajectory, turn, response }, i) => {
     const episode = episodes[i];
     // The outcome of an episode that was cut short is unknown.

@@ -7,7 +7,7 @@ import {
 } from "../../lib/algorithms/critique-grpo.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { groupAdvantages } from "../../lib/training/group-advantages.ts";
-import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { countActions, errandEnvironment, luckyReply } from "../support/errand.ts";
 import { act, roleOf, target } from "../support/roles.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -192,6 +192,25 @@ describe("refinements", () => {
       "refinements/reward": 1,
       "refinements/trained": 2,
     });
+  });
+
+  test("count as environment steps with actions that cannot be read, as in other episodes", async () => {
+    const lucky = luckyReply(() => 0);
+    const model = new ScriptedPolicy((prompt, weights, i, request) => {
+      const role = roleOf(prompt);
+      if (role === "backup") return target;
+      if (role === "refiner") return act("rope");
+      // After the refined action nothing can be read.
+      return prompt.includes("rope") ? "whatever" : lucky(prompt, weights, i, request);
+    });
+    const environment = errandEnvironment({ turns: 3, words: ["key"] });
+    const taken = countActions(environment);
+    const { result } = await train({}, model, environment);
+    const unreadable = model.calls.filter(
+      ({ prompt }) => roleOf(prompt) === "policy" && prompt.includes("rope"),
+    );
+    expect(unreadable.length).toBeGreaterThan(0);
+    expect(result.environmentSteps).toBe(taken.actions + unreadable.length);
   });
 });
 

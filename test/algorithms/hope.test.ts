@@ -8,7 +8,7 @@ import { mean } from "../../lib/statistics/mean.ts";
 import { branchTurns } from "../../lib/training/branch-places.ts";
 import { hopeState } from "../../lib/training/hope-config.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
-import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { countActions, type Errand, errandEnvironment } from "../support/errand.ts";
 import { ScriptedJudge, ScriptedPreferences } from "../support/scripted-preferences.ts";
 
 const small: HopeConfigInput = {
@@ -175,6 +175,23 @@ describe("an iteration", () => {
     expect(rows("loss/reward").map(({ "reward/learning_rate": rate }) => rate)).toEqual(
       rows("loss/reward").map((_, i, all) => 1 - i / all.length),
     );
+  });
+
+  test("counts the steps of branches with actions that cannot be read, as in other episodes", async () => {
+    const reply = replies(() => [proposed("a cup"), proposed("a bell")]);
+    const afterProposal = (prompt: string) =>
+      /\na (cup|bell)<\|im_end\|>/.test(prompt) && !isSummary(prompt) && !isProposal(prompt);
+    const model = new ScriptedPreferences((...args) =>
+      afterProposal(args[0]) ? "whatever" : reply(...args),
+    );
+    const environment = silentDesk(4);
+    const taken = countActions(environment);
+    const { result } = await train({ actorStates: 1, rewardHeldOut: 0 }, { model, environment });
+    const unreadable = model.calls.filter(
+      ({ prompt, request }) => afterProposal(prompt) && request.temperature === 1,
+    );
+    expect(unreadable.length).toBeGreaterThan(0);
+    expect(result.environmentSteps).toBe(taken.actions + unreadable.length);
   });
 
   test("without branches is PRM+RL, and needs no proposer", async () => {

@@ -63,6 +63,21 @@ export function errandEnvironment(
   };
 }
 
+/** Counts the actions that `environment` is given from now on. */
+export function countActions<Task>(environment: Environment<Task>): { actions: number } {
+  const count = { actions: 0 };
+  const { start } = environment;
+  environment.start = async (...args) => {
+    const episode = await start(...args);
+    const step: Episode["step"] = (action) => {
+      count.actions++;
+      return episode.step(action);
+    };
+    return { ...episode, step };
+  };
+  return count;
+}
+
 /**
  * Brings soap, and then what the desk asked for in a share of the episodes: chance decides by the
  * request's seed.

@@ -224,6 +224,7 @@ async function branch<Task>(
   const proposals = (await proposer.propose(places, config.proposalsPerTurn)).flat();
   let [steps, tokens] = [0, 0];
   const played = config.actor === "imitate" ? [] : await playOn();
+  await model.dropCaches(); // a resumed run starts with empty caches too
   for (const trajectory of played) run.trajectory(trajectory);
   if (config.actor === "imitate")
     state.proposals = proposals.map(({ trajectory: { id: trajectory }, turn, response }) => ({
@@ -269,7 +270,6 @@ async function branch<Task>(
       maxActionTokens: config.maxActionTokens,
       maxPromptTokens: config.maxPromptTokens,
     });
-    await model.dropCaches(); // a resumed run starts with empty caches too
     const whole = all.filter((trajectory) => trajectory !== undefined);
     steps += unreadableActions(whole);
     return whole;

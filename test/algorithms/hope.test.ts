@@ -219,6 +219,29 @@ describe("an iteration", () => {
     }
   });
 
+  test.each(["imitate", "preference"] as const)(
+    "is saved (%s) with empty caches, as a resumed run has them",
+    async (actor) => {
+      const model = new ScriptedPreferences(replies(() => [proposed("a cup"), proposed("a bell")]));
+      let warm = false;
+      const generate = model.generate.bind(model);
+      model.generate = async (...request) => {
+        warm = true;
+        return generate(...request);
+      };
+      model.dropCaches = async () => {
+        warm = false;
+      };
+      const saved: boolean[] = [];
+      const run = { ...memoryRun(), checkpoint: async () => void saved.push(warm) };
+      const rewardModel = new ScriptedJudge((response) => (response.length % 7) / 7);
+      const config = { ...small, actor };
+      await trainHope({ model, rewardModel, environment: silentDesk(), run, config });
+      expect(saved.length).toBeGreaterThan(4);
+      expect(saved).not.toContain(true);
+    },
+  );
+
   test("that imitates takes the proposals of all tasks in random order, each once", async () => {
     let made = 0;
     const numbered = () => [proposed(`cup ${made++}`), proposed(`cup ${made++}`)];

@@ -30,7 +30,7 @@
  */
 
 import { z } from "zod";
-import { throwIfAborted } from "../base/errors.ts";
+import { isAborted, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -502,7 +502,11 @@ async function updatePolicy<Task>(
   } else if (targetRate !== undefined) {
     await model.updateTarget(targetRate);
   }
-  metrics["target/distance"] = await model.targetDistance();
+  // After the step a stop no longer ends the update, which would be repeated: this row lacks a figure.
+  metrics["target/distance"] = await model.targetDistance().catch((error) => {
+    if (isAborted(error)) return Number.NaN;
+    throw error;
+  });
   metrics["time/policy"] = (performance.now() - started) / 1000;
   writeRecords(training, records, texts, losses);
   return metrics;

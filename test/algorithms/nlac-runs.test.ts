@@ -315,4 +315,20 @@ describe("interruption", () => {
     expect(saved.pending.texts).toHaveLength(8);
     expect(model.events.filter(({ kind }) => kind === "step")).toHaveLength(1);
   });
+
+  test("a stop after the second step does not repeat the update", async () => {
+    const model = script();
+    const controller = new AbortController();
+    const run = memoryRun({ signal: controller.signal });
+    // As a served learner does, which waits for its share of the device.
+    model.targetDistance = async () => {
+      controller.abort();
+      throw new NlacError("ERR_ABORTED", "stopped");
+    };
+    const options = { model, environment: errandEnvironment(), config: { ...small, ...long }, run };
+    expect(await trainNlac(options)).toMatchObject({ stopped: true, updates: 1 });
+    expect(run.checkpoints.at(-1)).toMatchObject({ updates: 1, updatesDone: 1 });
+    expect(run.checkpoints.at(-1)).not.toHaveProperty("pending");
+    expect(run.rows.at(-1)).toMatchObject({ step: 1, values: { "loss/l2": expect.any(Number) } });
+  });
 });

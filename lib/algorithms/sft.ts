@@ -234,8 +234,8 @@ async function imitateArriving<Task>(
       run.metrics(state.updates, { ...metrics, "time/update": (performance.now() - started) / 1000 });
       run.progress.show({ NLL: metrics["loss/nll"] ?? Number.NaN });
       run.progress.advance(1, metrics["tokens/nll"]);
+      if (left === 0) endIteration(state); // before it is saved: an evaluation may be due then
       await checkpoint(false);
-      if (left === 0) endIteration(state);
     }
   } catch (error) {
     await rollBack(model, run, error, () => checkpoint(true));

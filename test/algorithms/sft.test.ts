@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type SftConfigInput, sftConfig, trainSft } from "../../lib/algorithms/sft.ts";
+import { NlacError } from "../../lib/base/errors.ts";
 import type { Environment } from "../../lib/contract/environment.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { toRecord } from "../../lib/episodes/records.ts";
@@ -8,7 +9,7 @@ import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { type Checkpoint, memoryRun } from "../../lib/run/training-run.ts";
 import { openService } from "../../lib/services/open-service.ts";
 import { type Errand, errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -162,4 +163,29 @@ test("scripted episodes are imitated without a file, and are a function of the s
   const again = await train(config, environment as never);
   expect(again.texts).toEqual(texts);
   await expect(train(config)).rejects.toMatchObject({ code: "ERR_CONFIG" });
+});
+
+test("the last imitation of the corrections so far is saved as the end of an iteration", async () => {
+  const controller = new AbortController();
+  const model = new ScriptedPolicy(luckyReply(() => 0.5));
+  const example = { prompt: model.encode("Well?"), response: [...model.encode("Well."), model.endOfTurn] };
+  let left = 2;
+  const saved: Record<string, unknown>[] = [];
+  const run = {
+    ...memoryRun({ signal: controller.signal }),
+    nextDemonstrations: async () => {
+      if (left > 0) return { examples: [example], imitated: () => --left };
+      controller.abort();
+      throw new NlacError("ERR_ABORTED", "stopped");
+    },
+    checkpoint: async ({ state }: Checkpoint) => void saved.push(state),
+  };
+  await trainSft({ model, environment: errandEnvironment(), config: small, run });
+  // A server that is killed after the second step evaluates when it starts again.
+  expect(saved.map(({ updates, iteration }) => [updates, iteration])).toEqual([
+    [0, 0],
+    [1, 0],
+    [2, 1],
+    [2, 1],
+  ]);
 });

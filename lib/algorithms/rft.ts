@@ -77,8 +77,8 @@ const fields = z.strictObject({
    */
   batchSize: count.default(1),
   /**
-   * Minimum reward of an episode that is imitated. Default and paper: episodes that the environment
-   * calls a success.
+   * With `imitate: "successes"`, the minimum reward of an episode that is imitated. Default and
+   * paper: episodes that the environment calls a success.
    */
   successReward: z.number().optional(),
   /**

@@ -159,7 +159,8 @@ export async function trainHope<Task>(options: HopeOptions<Task>): Promise<Train
     });
     return trainingResult(state, true);
   } finally {
-    await service?.close?.();
+    // A service that the caller passed is the caller's to close.
+    if (service !== (given.proposer as unknown)) await service?.close?.();
   }
 }
 

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { type HopeConfigInput, hopeConfig, trainHope } from "../../lib/algorithms/hope.ts";
 import { uniform } from "../../lib/base/random.ts";
 import { type Environment, type Message, nothingUsed } from "../../lib/contract/environment.ts";
@@ -284,6 +284,7 @@ describe("an iteration", () => {
     const proposer = {
       model: "oracle",
       usage: () => nothingUsed,
+      close: vi.fn(async () => {}),
       complete: async (messages: readonly Message[], options?: { maxTokens?: number }) => {
         asked.push({ messages, maxTokens: options?.maxTokens });
         return `Thought:\nI know.\nAction:\na kite ${asked.length}`;
@@ -293,6 +294,7 @@ describe("an iteration", () => {
     const { run, rows } = await train({ proposer, hindsight: false }, { model });
     const branches = run.trajectories.filter(({ branch }) => branch !== undefined);
     expect(branches.length).toBe(asked.length);
+    expect(proposer.close).not.toHaveBeenCalled();
     for (const { branch, turns } of branches)
       expect(turns[branch!.turn]!.action).toMatchObject({
         thought: "I know.",

@@ -313,40 +313,25 @@ TEST_CASE("random calls, cancels and budgets: every completion is the same as al
     CAPTURE(round);
     const size_t budget = (2 + numbers() % 30) * kBlockBytes;
     Engine engine = model.engine(budget);
-    struct Made {
-      std::shared_ptr<GenerateCall> call;
-      std::unique_ptr<std::atomic<bool>> cancelled;
-    };
-    std::vector<Made> calls;
     std::vector<std::vector<int64_t>> known = {random_ids(40, numbers())};
-    for (int operation = 0; operation < 60; ++operation) {
-      const auto kind = numbers() % 8;
-      if (kind < 2) {
-        std::vector<GenerateRequest> requests;
-        for (uint64_t i = 0; i < 1 + numbers() % 3; ++i) {
-          const auto& base = known[numbers() % known.size()];
-          const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
-          std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
-          if (numbers() % 2)
-            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
-          if (prompt.size() < 150) known.push_back(prompt);
-          requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
-        }
-        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
-        GenerateHooks hooks;
-        hooks.cancelled = made.cancelled.get();
-        made.call = engine.submit(std::move(requests), hooks);
-        calls.push_back(std::move(made));
-      } else if (kind == 2 && !calls.empty()) {
-        *calls[numbers() % calls.size()].cancelled = true;
-      } else {
-        engine.step(model.weights);
+    const auto requests_of = [&] {
+      std::vector<GenerateRequest> requests;
+      for (uint64_t i = 0; i < 1 + numbers() % 3; ++i) {
+        const auto& base = known[numbers() % known.size()];
+        const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
+        std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
+        if (numbers() % 2)
+          prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
+        if (prompt.size() < 150) known.push_back(prompt);
+        requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
       }
-    }
+      return requests;
+    };
+    const auto calls = random_calls(engine, model.weights, numbers, 60, requests_of);
     drain(engine, model.weights);
     CHECK(engine.cached_bytes() <= budget);
     preemptions += engine.preemptions();
-    for (const Made& made : calls) {
+    for (const RandomCall& made : calls) {
       REQUIRE(made.call->done());
       for (size_t i = 0; i < made.call->requests.size(); ++i) {
         CAPTURE(i);

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -113,6 +115,34 @@ inline GenerateRequest request_of(std::vector<int64_t> tokens, int64_t max_new, 
 inline std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+struct RandomCall {
+  std::shared_ptr<GenerateCall> call;
+  std::unique_ptr<std::atomic<bool>> cancelled;
+};
+
+// Submits the requests of make(), cancels calls and takes steps, in random order. Some calls may not
+// be done at the end.
+template <typename Make>
+std::vector<RandomCall> random_calls(Engine& engine, const Weights& weights, std::mt19937_64& numbers,
+                                     int operations, const Make& make) {
+  std::vector<RandomCall> calls;
+  for (int operation = 0; operation < operations; ++operation) {
+    const auto kind = numbers() % 8;
+    if (kind < 2) {
+      RandomCall made{nullptr, std::make_unique<std::atomic<bool>>(false)};
+      GenerateHooks hooks;
+      hooks.cancelled = made.cancelled.get();
+      made.call = engine.submit(make(), hooks);
+      calls.push_back(std::move(made));
+    } else if (kind == 2 && !calls.empty()) {
+      *calls[numbers() % calls.size()].cancelled = true;
+    } else {
+      engine.step(weights);
+    }
+  }
+  return calls;
 }
 
 // Fails all large allocations while `full`.

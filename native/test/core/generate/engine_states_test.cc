@@ -174,40 +174,25 @@ TEST_CASE("random calls, cancels and budgets of a recurrent model change no bit"
   for (int round = 0; round < 12; ++round) {
     CAPTURE(round);
     Engine engine = model.engine(2 * (4 + numbers() % 24) * block);
-    struct Made {
-      std::shared_ptr<GenerateCall> call;
-      std::unique_ptr<std::atomic<bool>> cancelled;
-    };
-    std::vector<Made> calls;
     std::vector<std::vector<int64_t>> known = {random_ids(90, numbers())};
-    for (int operation = 0; operation < 40; ++operation) {
-      const auto kind = numbers() % 8;
-      if (kind < 2) {
-        std::vector<GenerateRequest> requests;
-        for (uint64_t i = 0; i < 1 + numbers() % 4; ++i) {
-          const auto& base = known[numbers() % known.size()];
-          const auto cut = numbers() % 3 == 0 ? base.size() : 1 + numbers() % base.size();
-          std::vector<int64_t> prompt(base.begin(), base.begin() + static_cast<int64_t>(cut));
-          if (numbers() % 2)
-            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 40), numbers()));
-          if (prompt.size() < 200) known.push_back(prompt);
-          requests.push_back(ask(prompt, 1 + static_cast<int64_t>(numbers() % longest)));
-          if (numbers() % 3 == 0) requests.push_back(requests.back());
-        }
-        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
-        GenerateHooks hooks;
-        hooks.cancelled = made.cancelled.get();
-        made.call = engine.submit(std::move(requests), hooks);
-        calls.push_back(std::move(made));
-      } else if (kind == 2 && !calls.empty()) {
-        *calls[numbers() % calls.size()].cancelled = true;
-      } else {
-        engine.step(model.loaded.weights);
+    const auto requests_of = [&] {
+      std::vector<GenerateRequest> requests;
+      for (uint64_t i = 0; i < 1 + numbers() % 4; ++i) {
+        const auto& base = known[numbers() % known.size()];
+        const auto cut = numbers() % 3 == 0 ? base.size() : 1 + numbers() % base.size();
+        std::vector<int64_t> prompt(base.begin(), base.begin() + static_cast<int64_t>(cut));
+        if (numbers() % 2)
+          prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 40), numbers()));
+        if (prompt.size() < 200) known.push_back(prompt);
+        requests.push_back(ask(prompt, 1 + static_cast<int64_t>(numbers() % longest)));
+        if (numbers() % 3 == 0) requests.push_back(requests.back());
       }
-    }
+      return requests;
+    };
+    const auto calls = random_calls(engine, model.loaded.weights, numbers, 40, requests_of);
     while (engine.step(model.loaded.weights)) continue;
     preemptions += engine.preemptions();
-    for (const Made& made : calls) {
+    for (const RandomCall& made : calls) {
       REQUIRE(made.call->done());
       CHECK_FALSE(made.call->failure);
       for (size_t i = 0; i < made.call->requests.size(); ++i) {

@@ -44,8 +44,8 @@ async function main([model, textFile = join(import.meta.dirname, "..", "README.m
     return;
   }
   const { Learner } = await importLib("learner/learner");
-  const cache = process.env.XDG_CACHE_HOME ?? join(process.env.HOME, ".cache");
-  const python = join(cache, "nlac", "peers", "bin", "python");
+  const { cacheRoot } = await importLib("native/paths");
+  const python = join(cacheRoot(), "peers", "bin", "python");
   const work = mkdtempSync(join(tmpdir(), "nlac-compare-"));
   const learner = await Learner.load(model, { device: "cpu", dtype: "float32" });
   try {

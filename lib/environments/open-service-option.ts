@@ -4,8 +4,8 @@ import type { ChatService } from "../services/chat-service.ts";
 import { openService, type ServiceSource } from "../services/open-service.ts";
 
 /**
- * Opens the service of an option. The `close` of one that was passed as a service does nothing: that
- * is left to whoever made it.
+ * Opens the service of an option. If the option is a service already, the `close` of the result does
+ * nothing: the caller, who made the service, closes it.
  *
  * @param option names it in errors
  * @throws NlacError ERR_CONFIG, ERR_IO

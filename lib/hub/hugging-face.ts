@@ -63,13 +63,7 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
   const cached = await cachedSnapshot(folder, name);
   if (cached !== undefined) return cached;
-  if (options.offline || isOffline(options.env)) {
-    throw new NlacError(
-      "ERR_DOWNLOAD",
-      `${name.repository} at ${name.revision} is missing or incomplete in ${folder}, and network access is off ` +
-        "(HF_HUB_OFFLINE).",
-    );
-  }
+  if (options.offline || isOffline(options.env)) throw notInCache(name, folder);
   return withLock(
     join(dirname(folder), ".locks", `nlac--${name.repository.replace("/", "--")}.lock`),
     async () => (await cachedSnapshot(folder, name)) ?? (await fetchSnapshot(folder, name, options)),
@@ -94,11 +88,7 @@ export async function readHubConfig(
     const cached = await readModelJson(join(folder, "snapshots", commit, "config.json"), settingsLimit);
     if (cached !== undefined) return cached;
   }
-  if (isOffline(env))
-    throw new NlacError(
-      "ERR_DOWNLOAD",
-      `${name.repository} at ${name.revision} is missing in ${folder}, and network access is off (HF_HUB_OFFLINE).`,
-    );
+  if (isOffline(env)) throw notInCache(name, folder);
   const hub = hubOf(env);
   const token = accessToken(env);
   const url = `${hub}/${name.repository}/resolve/${encodeURIComponent(name.revision)}/config.json`;
@@ -109,6 +99,13 @@ export async function readHubConfig(
   } catch (error) {
     throw hubError(error, name, hub, token !== undefined);
   }
+}
+
+function notInCache({ repository, revision }: HubName, folder: string): NlacError {
+  return new NlacError(
+    "ERR_DOWNLOAD",
+    `${repository} at ${revision} is missing or incomplete in ${folder}, and network access is off (HF_HUB_OFFLINE).`,
+  );
 }
 
 /** The directory of Hugging Face's tools. */

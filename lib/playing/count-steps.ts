@@ -20,8 +20,8 @@ export function countSteps<Task>(environment: Environment<Task>, onStep: () => v
 }
 
 /**
- * The unreadable actions of branches, from each one's own action on. They are steps as well, but the
- * environment was not given them.
+ * The number of unreadable actions in branches, without those before the branch. They are steps too,
+ * but `countSteps` does not see them, because the environment does not get them.
  */
 export function unreadableActions(branches: readonly Pick<Trajectory, "turns" | "branch">[]): number {
   const later = branches.flatMap(({ turns, branch }) => turns.slice(branch?.turn));

@@ -2,12 +2,11 @@
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
+import { cacheRoot } from "../../lib/native/paths.ts";
 
-const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
 /** Where scripts/peers.sh puts what it downloads. */
-export const peersDirectory = join(cache, "nlac", "peers");
+export const peersDirectory = join(cacheRoot(), "peers");
 const python = join(peersDirectory, "bin", "python");
 
 /**

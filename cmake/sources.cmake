@@ -64,6 +64,7 @@ set(nlac_model_sources
   native/core/model/attention.cc
   native/core/model/attention_part.cc
   native/core/model/classifier.cc
+  native/core/model/cuda_elementwise.cc
   native/core/model/cuda_inference.cc
   native/core/model/decoder.cc
   native/core/model/delta_part.cc
@@ -77,6 +78,7 @@ set(nlac_model_sources
   native/core/model/experts_routing.cc
   native/core/model/feed_forward.cc
   native/core/model/fill_parameter.cc
+  native/core/model/flash_attention.cc
   native/core/model/gated_delta.cc
   native/core/model/kv_store.cc
   native/core/model/layer.cc
@@ -131,6 +133,7 @@ set(nlac_cuda_sources
   native/cuda/draw.cu
   native/cuda/elementwise.cu
   native/cuda/ema.cu
+  native/cuda/rms_norm.cu
   native/cuda/sum_tree.cu
   native/cuda/token_rows.cu)
 
@@ -212,10 +215,12 @@ set(nlac_test_cuda_sources
   native/test/cuda/elementwise_test.cc
   native/test/cuda/ema_test.cc
   native/test/cuda/error_test.cc
+  native/test/cuda/rms_norm_test.cc
   native/test/cuda/sum_tree_test.cc
   native/test/cuda/token_rows_test.cc)
 set(nlac_test_cuda_inference_sources
   native/test/cuda/inference/draw_test.cc
+  native/test/cuda/inference/elementwise_test.cc
   native/test/cuda/inference/inference_test.cc)
 set(nlac_test_main_sources native/test/main.cc)
 set(nlac_emulation_sources

@@ -295,9 +295,11 @@ function trainingParts(
   const tokens = microBatchTokens(recipe, work);
   const { input, kept, backward } = layerBytes(shape, size);
   const tape = recipe.learner.gradientCheckpointing ? shape.layers * input + kept : shape.layers * kept;
-  // The bfloat16 kernels of the CPU do not store all scores.
   const workspace = lossWorkspace[device] * (recipe.algorithm === "sac" ? 5 / 2 : 1);
-  const scores = device === "cpu" && size === 2 ? 0 : Math.min(blockScores, 12 * shape.heads * tokens ** 2);
+  // The bfloat16 kernels do not store scores; those of a GPU take heads of up to 256 dimensions.
+  const headDim = Math.max(shape.headDim, ...(shape.attention ?? []).map((layer) => layer.headDim));
+  const stored = size !== 2 || (device === "cuda" && headDim > 256);
+  const scores = stored ? Math.min(blockScores, 12 * shape.heads * tokens ** 2) : 0;
   return [
     { name: `activations of ${tokens.toLocaleString("en")} tokens`, bytes: tokens * tape },
     { name: "one layer's backward pass", bytes: tokens * backward + scores },

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/cpu/tensors.h"
+#include "core/model/flash_attention.h"
 
 namespace nlac {
 namespace {
@@ -51,8 +52,11 @@ const float* sinks_from(const Sight& sight, int64_t head) {
   return sight.sinks.defined() ? sight.sinks.const_data_ptr<float>() + head : nullptr;
 }
 
-double score_scale(const at::Tensor& q, const Sight& sight = {}) {
-  return sight.scale > 0 ? sight.scale : 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+bool by_flash(const at::Tensor& k, const Sequences& sequences) {
+  return sequences.starts.defined() && takes_flash(k);
+}
+Starts starts_of(const Sequences& sequences) {
+  return {sequences.starts, *std::max_element(sequences.lengths.begin(), sequences.lengths.end())};
 }
 
 // The first key that any of `count` queries sees, of which the last sees `seen` keys.
@@ -199,6 +203,20 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
 
 }  // namespace
 
+double score_scale(const at::Tensor& q, const Sight& sight) {
+  return sight.scale > 0 ? sight.scale : 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+}
+
+Sequences sequences_of(std::vector<int64_t> lengths, at::Device device) {
+  Sequences sequences{std::move(lengths)};
+  if (device.is_cpu()) return sequences;
+  std::vector<int32_t> starts{0};
+  for (const int64_t length : sequences.lengths)
+    starts.push_back(starts.back() + static_cast<int32_t>(length));
+  sequences.starts = at::tensor(starts, at::kInt).to(device);
+  return sequences;
+}
+
 AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                                    int64_t block, const Sight& sight) {
   const int64_t fresh = q.size(0), past = keys.size(1) - fresh, kv_heads = keys.size(0);
@@ -264,8 +282,13 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
 }
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<int64_t>& lengths, const Sight& sight) {
+                          const Sequences& sequences, const Sight& sight) {
+  const std::vector<int64_t>& lengths = sequences.lengths;
   if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths, sight);
+  if (by_flash(k, sequences)) {
+    const Starts starts = starts_of(sequences);
+    return flash_attention(q, k, v, starts, starts, sight);
+  }
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
@@ -293,11 +316,15 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
 }
 
 void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const Attended& attended,
-                               const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
-                               at::Tensor grad_v, const Sight& sight) {
+                               const at::Tensor& v, const Attended& attended, const Sequences& sequences,
+                               at::Tensor grad_q, at::Tensor grad_k, at::Tensor grad_v, const Sight& sight) {
+  const std::vector<int64_t>& lengths = sequences.lengths;
   if (cpu::takes(q)) {
     packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v, sight);
+    return;
+  }
+  if (by_flash(k, sequences)) {
+    flash_attention_backward(grad, q, k, v, attended, starts_of(sequences), grad_q, grad_k, grad_v, sight);
     return;
   }
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
@@ -327,12 +354,14 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
   }
 }
 
-at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended,
-                          const std::vector<int64_t>& lengths, const at::Tensor& sinks) {
+at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended, const Sequences& sequences,
+                          const at::Tensor& sinks) {
   // A sink's share of the softmax is e^(sink - logsumexp). Its value is zero, so the gradient at its score
   // is the share times -grad · output, as for the other scores.
   const at::Tensor along = (grad.to(wide(grad)) * attended.output).sum(-1);  // [tokens, heads]
   const at::Tensor result = at::zeros_like(sinks);
+  const bool together = attended.logsumexp.size() < sequences.lengths.size();
+  const std::vector<int64_t> lengths = together ? std::vector{grad.size(0)} : sequences.lengths;
   int64_t start = 0;
   for (size_t i = 0; i < lengths.size(); start += lengths[i], ++i) {
     const at::Tensor logsumexp = attended.logsumexp[i].reshape({sinks.size(0), lengths[i]});
@@ -343,12 +372,6 @@ at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended,
 }
 
 namespace {
-
-// Whether libtorch's flash kernel on a GPU supports these keys or values.
-bool takes_flash(const at::Tensor& keys) {
-  const int64_t head_dim = keys.size(-1);
-  return !keys.is_cpu() && keys.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256;
-}
 
 // Queries of the last q.size(0) tokens against all keys and values of their sequence.
 void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output,
@@ -402,9 +425,8 @@ PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>&
     max_rows_ = std::max(max_rows_, slice.fresh);
     max_keys_ = std::max(max_keys_, length);
   }
-  const at::Tensor keys = store.plain_keys(store.attention_layer());
-  const at::Device device = keys.device();
-  if (takes_flash(keys)) {
+  const at::Device device = store.plain_keys(store.attention_layer()).device();
+  if (!device.is_cpu()) {
     row_starts_ = at::tensor(first_row_, at::kInt).to(device);
     key_starts_ = at::tensor(first_key_, at::kInt).to(device);
   }
@@ -417,11 +439,8 @@ at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q, const Sight& 
     return all.index({blocks_, at::indexing::Slice(), slots_});
   };
   const at::Tensor keys = gathered(store_.plain_keys(layer)), values = gathered(store_.plain_values(layer));
-  if (row_starts_.defined() && !limited(sight)) {
-    // CUDA's flash kernel aligns a text's last query with its last key.
-    return std::get<0>(at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, max_rows_,
-                                                    max_keys_, 0.0, true, false, score_scale(q)));
-  }
+  if (row_starts_.defined() && takes_flash(keys))
+    return flash_attention(q, keys, values, {row_starts_, max_rows_}, {key_starts_, max_keys_}, sight).output;
   const at::Tensor output = at::empty(q.sizes(), q.options());
   for (size_t i = 0; i + 1 < first_row_.size(); ++i) {
     const auto rows = [&](const at::Tensor& x) { return x.slice(0, first_row_[i], first_row_[i + 1]); };

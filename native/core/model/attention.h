@@ -22,24 +22,36 @@ struct Sight {
   at::Tensor sinks = {};
 };
 
+// 1 / sqrt(head_dim) unless `sight` has another.
+double score_scale(const at::Tensor& q, const Sight& sight = {});
+
+// Whole sequences, one after another in a packed stream.
+struct Sequences {
+  std::vector<int64_t> lengths;
+  // [sequences + 1] i32 on a GPU: where each begins, and the end. Undefined: no flash kernels.
+  at::Tensor starts = {};
+};
+Sequences sequences_of(std::vector<int64_t> lengths, at::Device device);
+
 // q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; rows may be strided, the last
-// dimension is contiguous. `lengths` sum to `tokens`; a sequence sees itself only.
+// dimension is contiguous. The lengths sum to `tokens`; a sequence sees itself only.
 struct Attended {
-  at::Tensor output;                  // [tokens, heads, head_dim]
-  std::vector<at::Tensor> logsumexp;  // per sequence, of the softmax, for backward
+  at::Tensor output;  // [tokens, heads, head_dim]
+  // Of the softmax, for backward: per sequence, or, by flash kernels, one [heads, tokens].
+  std::vector<at::Tensor> logsumexp;
 };
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<int64_t>& lengths, const Sight& sight = {});
+                          const Sequences& sequences, const Sight& sight = {});
 
 // Writes the gradients to grad_q, grad_k, grad_v, shaped (and possibly strided) like q, k, v.
 void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const Attended& attended,
-                               const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
-                               at::Tensor grad_v, const Sight& sight = {});
+                               const at::Tensor& v, const Attended& attended, const Sequences& sequences,
+                               at::Tensor grad_q, at::Tensor grad_k, at::Tensor grad_v,
+                               const Sight& sight = {});
 
 // Returns the gradient at the sinks, [heads] f32 (f64 for f64), given that at the output.
-at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended,
-                          const std::vector<int64_t>& lengths, const at::Tensor& sinks);
+at::Tensor sinks_backward(const at::Tensor& grad, const Attended& attended, const Sequences& sequences,
+                          const at::Tensor& sinks);
 
 // The rows of one text in a packed inference step.
 struct KvSlice {
@@ -50,7 +62,7 @@ struct KvSlice {
 };
 
 // Causal attention of the slices' rows over plain blocks, by libtorch's operators: one call of the
-// flash kernel for all slices (bfloat16 on a GPU), else slice by slice (on a GPU by
+// flash kernel for all slices if it takes them, else slice by slice (on a GPU by
 // blockwise_attention). The store must not change during its lifetime.
 class PlainAttention {
  public:
@@ -62,7 +74,7 @@ class PlainAttention {
  private:
   const KvStore& store_;
   std::vector<int32_t> first_row_, first_key_;  // [slices + 1], of q and of what is gathered
-  at::Tensor row_starts_, key_starts_;          // the same on the device, i32; undefined: no flash kernel
+  at::Tensor row_starts_, key_starts_;          // the same on the GPU, i32; undefined on the CPU
   at::Tensor blocks_, slots_;                   // [keys] i64: where a key lies
   int64_t max_rows_ = 0, max_keys_ = 0;         // of a slice
 };

@@ -216,7 +216,8 @@ at::Tensor attention_forward(const AttentionWeights& weights, const ModelConfig&
     lent.keys = parts.k;
     lent.values = parts.v;
   }
-  tape.attended = packed_attention(parts.q, parts.k, parts.v, pass.lengths, sight_of(weights, config, kind));
+  tape.attended =
+      packed_attention(parts.q, parts.k, parts.v, pass.sequences, sight_of(weights, config, kind));
   return linear_forward(gated_output(tape, tape.attended.output, Sizes(config, kind)), weights.output,
                         weights.output_bias, weights.output_adapter, residual);
 }
@@ -242,10 +243,10 @@ at::Tensor attention_backward(const AttentionWeights& weights, const ModelConfig
     gradients.v = at::empty(parts.v.sizes(), parts.v.options());
   }
   const Sight sight = sight_of(weights, config, kind);
-  packed_attention_backward(at_attended, parts.q, parts.k, parts.v, tape.attended, pass.lengths, gradients.q,
-                            gradients.k, gradients.v, sight);
+  packed_attention_backward(at_attended, parts.q, parts.k, parts.v, tape.attended, pass.sequences,
+                            gradients.q, gradients.k, gradients.v, sight);
   if (into.sinks.defined())
-    into.sinks.add_(sinks_backward(at_attended, tape.attended, pass.lengths, sight.sinks));
+    into.sinks.add_(sinks_backward(at_attended, tape.attended, pass.sequences, sight.sinks));
   if (kind.keys == Keys::borrowed) {
     LentKeys& lent = pass.lent->at(kind.keys_of);
     add_to(lent.at_keys, gradients.k);

@@ -137,8 +137,8 @@ struct Layers {
   at::Tensor gated(const at::Tensor& gate_up) const {
     const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
     const at::Tensor y = at::empty({rows, n}, gate_up.options());
-    check(cuda::gated_silu(gate_up.contiguous().const_data_ptr(), rows, n, y.mutable_data_ptr(),
-                           is_bf16(gate_up), stream));
+    check(cuda::gated(cuda::Gate::silu, gate_up.contiguous().const_data_ptr(), rows, n, y.mutable_data_ptr(),
+                      is_bf16(gate_up), stream));
     return y;
   }
 

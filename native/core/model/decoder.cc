@@ -150,7 +150,7 @@ static void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& l
 
 PackedPass Decoder::packed_pass(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
   require_lengths(ids, lengths);
-  return {lengths,
+  return {sequences_of(lengths, ids.device()),
           packed_positions(lengths, ids.device()),
           ropes(*std::max_element(lengths.begin(), lengths.end()), ids.device()),
           {},

@@ -37,7 +37,7 @@ std::vector<Parameter> delta_parameters(const ModelConfig& config, DeltaWeights&
 at::Tensor delta_forward(const DeltaWeights& weights, const ModelConfig& config, const PackedPass& pass,
                          const at::Tensor& x, const at::Tensor& residual, DeltaTape& tape) {
   tape.projected = linear_forward(x, weights.input, {}, weights.input_adapter);
-  tape.mixed = gated_delta(config.delta, inner(weights), tape.projected, pass.lengths);
+  tape.mixed = gated_delta(config.delta, inner(weights), tape.projected, pass.sequences.lengths);
   return linear_forward(tape.mixed.output, weights.output, {}, weights.output_adapter, residual);
 }
 
@@ -47,7 +47,7 @@ at::Tensor delta_backward(const DeltaWeights& weights, const ModelConfig& config
   const at::Tensor at_mixed = linear_backward(grad, tape.mixed.output, weights.output, into.output, {},
                                               weights.output_adapter, into.output_adapter);
   const at::Tensor at_projected = gated_delta_backward(at_mixed, config.delta, inner(weights), tape.projected,
-                                                       pass.lengths, tape.mixed.rule, inner(into));
+                                                       pass.sequences.lengths, tape.mixed.rule, inner(into));
   return linear_backward(at_projected, x, weights.input, into.input, {}, weights.input_adapter,
                          into.input_adapter);
 }

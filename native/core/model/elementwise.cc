@@ -5,6 +5,7 @@
 #include "core/cpu/delta_kernels.h"
 #include "core/cpu/shares.h"
 #include "core/cpu/tensors.h"
+#include "core/model/cuda_elementwise.h"
 
 namespace nlac {
 namespace {
@@ -20,7 +21,13 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps) {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& norm) {
   const double eps = norm.eps;
-  if (cpu::takes(weight) && (x.scalar_type() == at::kFloat || x.scalar_type() == weight.scalar_type())) {
+  const bool fits = x.scalar_type() == at::kFloat || x.scalar_type() == weight.scalar_type();
+  if (gpu::takes(weight) && fits) {
+    const at::Tensor result = at::empty(x.sizes(), weight.options());
+    gpu::rms_norm_heads(x, weight, norm, result);
+    return result;
+  }
+  if (cpu::takes(weight) && fits) {
     const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), weight.options());
     cpu::with_number(weight, [&]<typename Number>(Number) {
       const auto run = [&](const auto* values) {
@@ -41,6 +48,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const Norm& n
 }
 
 void rms_norm_heads(const at::Tensor& x, const at::Tensor& weight, const Norm& norm, at::Tensor y) {
+  if (gpu::takes(weight) && x.scalar_type() == weight.scalar_type())
+    return gpu::rms_norm_heads(x, weight, norm, y);
   if (!cpu::takes(weight) || x.scalar_type() != weight.scalar_type()) {
     y.copy_(rms_norm(x, weight, norm));
     return;
@@ -62,6 +71,8 @@ void rms_norm_heads(const at::Tensor& x, const at::Tensor& weight, const Norm& n
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                              const Norm& norm, at::Tensor grad_weight, const at::Tensor& residual) {
   const double eps = norm.eps;
+  if (gpu::takes(x) && grad.scalar_type() == x.scalar_type() && weight.scalar_type() == x.scalar_type())
+    return gpu::rms_norm_backward(grad, x, weight, norm, grad_weight, residual);
   if (cpu::takes(x)) {
     const at::Tensor upstream = grad.contiguous(), rows = x.contiguous();
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
@@ -89,6 +100,7 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
 }
 
 void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool inverse) {
+  if (gpu::takes(x)) return gpu::rotate(x, rope, positions, inverse);
   const int64_t half = rope.cos.size(1);
   if (2 * half < x.size(-1)) {
     at::Tensor part = x.narrow(-1, 0, 2 * half);
@@ -135,6 +147,7 @@ at::Tensor gate_by_sigmoid_backward(const at::Tensor& grad, const at::Tensor& x,
 }
 
 at::Tensor gated_silu(const at::Tensor& gate_up) {
+  if (gpu::takes(gate_up)) return gpu::gated(gate_up, Activation::silu);
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
   if (cpu::takes(gate_up)) {
     const at::Tensor result = at::empty({rows, n}, gate_up.options());
@@ -147,6 +160,7 @@ at::Tensor gated_silu(const at::Tensor& gate_up) {
 }
 
 at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up) {
+  if (gpu::takes(gate_up)) return gpu::gated_backward(grad, gate_up, Activation::silu);
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
   at::Tensor result = at::empty_like(gate_up);
   if (cpu::takes(gate_up)) {
@@ -165,6 +179,7 @@ at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up
 
 at::Tensor gated(const at::Tensor& gate_up, Activation activation) {
   if (activation == Activation::silu) return gated_silu(gate_up);
+  if (gpu::takes(gate_up)) return gpu::gated(gate_up, activation);
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
   if (cpu::takes(gate_up)) {
     const at::Tensor result = at::empty({rows, n}, gate_up.options());
@@ -178,6 +193,7 @@ at::Tensor gated(const at::Tensor& gate_up, Activation activation) {
 
 at::Tensor gated_backward(const at::Tensor& grad, const at::Tensor& gate_up, Activation activation) {
   if (activation == Activation::silu) return gated_silu_backward(grad, gate_up);
+  if (gpu::takes(gate_up)) return gpu::gated_backward(grad, gate_up, activation);
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
   const at::Tensor result = at::empty_like(gate_up);
   if (cpu::takes(gate_up)) {

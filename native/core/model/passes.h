@@ -24,8 +24,8 @@ struct LentKeys {
 
 // Training: whole sequences, packed into one stream [tokens, hidden].
 struct PackedPass {
-  std::vector<int64_t> lengths;  // of the sequences; they sum to tokens
-  at::Tensor positions;          // [tokens] i64, in their sequences
+  Sequences sequences;   // their lengths sum to tokens
+  at::Tensor positions;  // [tokens] i64, in their sequences
   RopeTables ropes;
   // [experts], what the load-balance loss adds to the gradient at each probability of each token's
   // router; undefined: no such loss.

@@ -1,0 +1,117 @@
+// A layer's arithmetic by the CUDA kernels on tensors, against the same operators in float64, and a
+// model's training by them. The kernels and their callers are compiled for the CPU here.
+#include "core/model/elementwise.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/cuda_elementwise.h"
+#include "test/core/model/examples.h"
+
+using namespace nlac;
+using namespace nlac::test;
+
+namespace {
+
+double distance(const at::Tensor& got, const at::Tensor& exact) {
+  return ((got.to(at::kDouble) - exact).norm() / exact.norm().clamp_min(1e-9)).item<double>();
+}
+
+// Calls `check` with each type and the allowed distance.
+void for_types(const auto& check) {
+  for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-6}, {at::kBFloat16, 6e-3}}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    check(dtype, allowed);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cuda: norms of whole rows, of strided heads and of float32 rows, with their gradients") {
+  at::manual_seed(3);
+  for_types([](at::ScalarType dtype, double allowed) {
+    const at::Tensor qkv = at::randn({6, 5 * 40}).to(dtype), upstream = at::randn({6, 5 * 40}).to(dtype);
+    const auto heads = [](const at::Tensor& all) { return all.narrow(1, 40, 120).unflatten(1, {3, 40}); };
+    for (const bool plus_one : {false, true}) {
+      CAPTURE(plus_one);
+      Norm norm(1e-6);
+      norm.plus_one = plus_one;
+      for (const at::Tensor& x : {heads(qkv), qkv.narrow(1, 0, 70), qkv.view({2, 3, 5, 40}), qkv.t()}) {
+        CAPTURE(x.dim());
+        REQUIRE(gpu::takes(x));
+        const at::Tensor grad = x.is_same_size(qkv.t())
+                                    ? upstream.t()
+                                    : upstream.flatten().narrow(0, 0, x.numel()).view(x.sizes());
+        const at::Tensor weight = at::randn({x.size(-1)}).to(dtype),
+                         residual = at::randn(x.sizes()).to(dtype);
+        const auto wide = [](const at::Tensor& tensor) { return tensor.to(at::kDouble); };
+        const at::Tensor exact = rms_norm(wide(x), wide(weight), norm);
+        CHECK(distance(rms_norm(x, weight, norm), exact) < allowed);
+        CHECK(distance(rms_norm(x.to(at::kFloat), weight, norm), exact) < allowed);
+        const at::Tensor at_weight = at::ones({x.size(-1)}),
+                         exact_at_weight = at::ones({x.size(-1)}, at::kDouble);
+        CHECK(distance(rms_norm_backward(grad, x, weight, norm, at_weight, residual),
+                       rms_norm_backward(wide(grad), wide(x), wide(weight), norm, exact_at_weight,
+                                         wide(residual))) < allowed);
+        CHECK(distance(at_weight, exact_at_weight) < 1e-6);
+        CHECK(distance(rms_norm_backward(grad, x, weight, norm, {}, {}),
+                       rms_norm_backward(wide(grad), wide(x), wide(weight), norm, {}, {})) < allowed);
+      }
+      const at::Tensor into = at::zeros({6, 5 * 40}).to(dtype), weight = at::randn({40}).to(dtype);
+      rms_norm_heads(heads(qkv), weight, norm, heads(into));
+      CHECK(at::equal(heads(into), rms_norm(heads(qkv), weight, norm)));
+      CHECK(into.narrow(1, 0, 40).count_nonzero().item<int64_t>() == 0);
+      CHECK(into.narrow(1, 160, 40).count_nonzero().item<int64_t>() == 0);
+    }
+  });
+}
+
+TEST_CASE("cuda: rotations of whole heads and of their first dimensions, and gated activations") {
+  at::manual_seed(4);
+  for_types([](at::ScalarType dtype, double allowed) {
+    for (const int64_t half : {20, 8}) {
+      CAPTURE(half);
+      const Rope rope{at::randn({30, half}), at::randn({30, half})};
+      const at::Tensor positions = at::tensor({3, 0, 29, 7, 7, 1}, at::kLong);
+      for (const bool inverse : {false, true}) {
+        const at::Tensor all = at::randn({6, 200}).to(dtype), exact = all.to(at::kDouble);
+        const auto turned = [](const at::Tensor& x) { return x.narrow(1, 40, 120).unflatten(1, {3, 40}); };
+        rotate(turned(all), rope, positions, inverse);
+        rotate(turned(exact), rope, positions, inverse);
+        CHECK(distance(all, exact) < allowed);
+      }
+    }
+    for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+      const at::Tensor gate_up = (at::randn({5, 66}) * 3).to(dtype), grad = at::randn({5, 33}).to(dtype);
+      const at::Tensor wide = gate_up.to(at::kDouble);
+      CHECK(distance(gated(gate_up, activation), gated(wide, activation)) < allowed);
+      CHECK(distance(gated_backward(grad, gate_up, activation),
+                     gated_backward(grad.to(at::kDouble), wide, activation)) < allowed);
+    }
+  });
+}
+
+TEST_CASE("cuda: a model's gradients by the kernels equal those in float64") {
+  for (const ModelConfig& config : shapes_for_gpu()) {
+    CAPTURE(config.head_dim);
+    const at::Tensor ids = at::arange(40, at::kLong) % config.vocab_size;
+    const std::vector<int64_t> lengths{13, 27};
+    const at::Tensor grad = at::randn({40, config.hidden_size});
+    const auto gradients = [&](at::ScalarType dtype) {
+      const Weights weights = random_weights(config, dtype, at::kCPU);
+      Weights into = allocate_weights(config, dtype == at::kDouble ? at::kDouble : at::kFloat, at::kCPU);
+      for (const at::Tensor& tensor : into.list()) tensor.zero_();
+      Decoder decoder(config);
+      std::shared_ptr<Decoder::Tape> tape;
+      decoder.forward(weights, ids, lengths, false, tape);
+      decoder.backward(weights, tape, grad.to(dtype), into);
+      return into.list();
+    };
+    const std::vector<at::Tensor> exact = gradients(at::kDouble), near = gradients(at::kFloat);
+    REQUIRE(near.size() == exact.size());
+    for (size_t i = 0; i < near.size(); ++i) CHECK(distance(near[i], exact[i]) < 1e-4);
+  }
+}

@@ -9,8 +9,8 @@ import { NlacError } from "../../base/errors.ts";
 import { Learner } from "../../learner/learner.ts";
 import { cacheRoot } from "../../native/paths.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
+import { type TrainingParameters, trainingStep } from "../training-step.ts";
 import { type GenerationParameters, generateTexts } from "./generation.ts";
-import { type TrainingParameters, trainingStep } from "./training.ts";
 
 /** The first is the one to compare with. */
 const names = [

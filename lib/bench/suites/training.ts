@@ -6,15 +6,9 @@
 
 import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
-import { prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
-
-export type TrainingParameters = {
-  texts: number;
-  /** Tokens per text; all but the first have a loss. */
-  tokens: number;
-  learningRate: number;
-};
+import { type TrainingParameters, trainingStep } from "../training-step.ts";
+import { cudaCases, prepareCuda } from "./training-cuda.ts";
 
 type Parameters = TrainingParameters & {
   /** The model's file in the cache, for the other libraries. */
@@ -27,7 +21,8 @@ export const training: Suite = {
   name: "training",
   summary: "a training step of a small language model, in bfloat16 and float32",
 
-  cases({ quick }: CaseOptions): Case[] {
+  cases({ device, quick }: CaseOptions): Case[] {
+    if (device !== "cpu" && !quick) return cudaCases();
     const { file } = KNOWN_MODELS.find(({ name }) => name === DEFAULT_MODEL)!;
     const [texts, tokens] = quick ? [2, 16] : [4, 512];
     const parameters: Parameters = { file, texts, tokens, learningRate: 1e-6 };
@@ -52,24 +47,11 @@ export const training: Suite = {
     ];
   },
 
-  async prepare({ implementation, parameters, device, threads }: Job): Promise<Subject> {
+  async prepare(job: Job): Promise<Subject> {
+    const { implementation, parameters, device, threads } = job;
+    if (implementation === "random") return prepareCuda(job);
     const dtype = dtypes.find((known) => known === implementation)!;
     const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype });
     return trainingStep(learner, parameters as Parameters);
   },
 };
-
-/** A step on random texts; its figure is the mean loss. */
-export function trainingStep(learner: Learner, { texts, tokens, learningRate }: TrainingParameters): Subject {
-  const all = prompts({ groups: texts, texts: 1, shared: 0, own: tokens });
-  const scored = all.map((ids) => ({ prompt: ids.slice(0, 1), response: ids.slice(1), weight: 1 / texts }));
-  let loss = 0;
-  return {
-    async call() {
-      const losses = await learner.tokenNll(scored);
-      loss = losses.reduce((all, own) => own.reduce((sum, x) => sum + x, all), 0) / (texts * (tokens - 1));
-      await learner.step({ learningRate });
-    },
-    check: () => loss,
-  };
-}

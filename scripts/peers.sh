@@ -12,7 +12,7 @@ directory="${XDG_CACHE_HOME:-$HOME/.cache}/nlac/peers"
 torch=(torch==2.11.0 numpy)
 fixtures=("transformers>=5,<6" accelerate peft gguf safetensors tokenizers tensorboard math-verify "openai>=2,<3" "gymnasium>=1,<2")
 bench=(torchrl==0.12.0 tensordict==0.12.0 "cpprb>=11,<12" sumtree liger-kernel trl "transformers>=5,<6" accelerate gguf)
-cuda=(cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
+cuda=(peft cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
 llama=()
 wanted="${1-all}"
 case "$wanted" in

@@ -39,6 +39,8 @@ struct Attended {
   at::Tensor output;  // [tokens, heads, head_dim]
   // Of the softmax, for backward: per sequence, or, by flash kernels, one [heads, tokens].
   std::vector<at::Tensor> logsumexp;
+  // The flash kernels' generator, for their backward; nothing is drawn from it.
+  at::Tensor generator, unused;
 };
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const Sequences& sequences, const Sight& sight = {});

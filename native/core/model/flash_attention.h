@@ -9,6 +9,7 @@
 namespace nlac {
 
 // Whether the kernels support these keys or values: bfloat16 on a GPU, heads of up to 256 dimensions.
+// NLAC_FLASH_ATTENTION=0 in the environment refuses all.
 bool takes_flash(const at::Tensor& keys);
 
 // Where the texts of a packed stream begin, and the end: [texts + 1] i32 on the device.

@@ -195,7 +195,8 @@ export class Conversation {
   writeAnswer(text: string): number[] {
     const { template, tokenizer } = this.#format;
     const start = template.reasoning?.messages?.answer;
-    return [...(start === undefined ? [] : tokenizer.encodeTemplate(start)), ...tokenizer.encode(text)];
+    const answer = this.#format.answer(this.#last, text);
+    return start === undefined ? answer : [...tokenizer.encodeTemplate(start), ...answer];
   }
 
   /**
@@ -228,7 +229,7 @@ export class Conversation {
    * reasoning as `appendGeneration` does.
    */
   appendAssistantText(text: string): this {
-    const tokens = this.#format.tokenizer.encode(this.keptText(text));
+    const tokens = this.#format.answer(this.#last, this.keptText(text));
     return this.#appendTurn(this.#format.opening(this.#last, undefined), { tokens });
   }
 

@@ -13,7 +13,13 @@ import { getOrAdd } from "../base/get-or-add.ts";
 import type { Message } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
 import { type CallForm, callPieces, mapForm } from "./call-form.ts";
-import { type ContinuationContext, closingIds, continuationIds, openingIds } from "./continuation.ts";
+import {
+  answerLead,
+  type ContinuationContext,
+  closingIds,
+  continuationIds,
+  openingIds,
+} from "./continuation.ts";
 import { detectCallForm } from "./detect-call-form.ts";
 import { checkMessages, isCallId } from "./messages.ts";
 import { type ReasoningForm, reasoningFormOf } from "./reasoning.ts";
@@ -161,6 +167,11 @@ export class ChatTemplate {
    */
   encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
     return openingIds(this.#renderer, tokenizer, context);
+  }
+
+  /** What the template writes between the generation prompt and an answer in the history: white space. */
+  answerLead(tokenizer: Tokenizer, context: ContinuationContext): string {
+    return answerLead(this.#renderer, tokenizer, context);
   }
 
   /**

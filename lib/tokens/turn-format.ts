@@ -27,6 +27,8 @@ export class TurnFormat {
   readonly tools: readonly ToolSchema[] | undefined;
   /** The ids that were rendered so far, by where they stand. */
   readonly remembered = new Map<string, readonly number[]>();
+  /** What stands before answers, by the place of the turn before. */
+  readonly #leads = new Map<string, string>();
   #callForm: { form: CallForm | undefined } | undefined;
 
   constructor(
@@ -54,6 +56,24 @@ export class TurnFormat {
         addGenerationPrompt: true,
       }),
     );
+  }
+
+  /**
+   * The ids of an answer after the generation prompt, as the model writes it. If the template writes a
+   * space before an answer, which the model has learned to write, it is here too.
+   */
+  answer(before: Before, text: string): number[] {
+    const { template, tokenizer } = this;
+    // The opening of an earlier turn has it where reasoning is dropped.
+    const lead =
+      template.reasoning !== undefined
+        ? ""
+        : getOrAdd(this.#leads, placeOf(before), () =>
+            template.answerLead(tokenizer, this.contextAfter(before)),
+          );
+    if (lead === "") return tokenizer.encode(text);
+    // A recorded answer can begin with what the model has written.
+    return tokenizer.encode(text.startsWith(lead) ? text : lead + text, { continues: true });
   }
 
   /**

@@ -77,18 +77,21 @@ describe("a result has the id of its call", () => {
     }
   });
 
-  it("also of calls that are written as text, of which it knows none", () => {
-    const { tokenizer, template, conversation } = opened();
-    conversation.appendAssistantText(" I wait.");
-    conversation.append({ role: "tool", content: "1" }, { role: "tool", content: "2" });
-    const said = { role: "assistant", content: "I wait." };
-    const expected = rendered(said, result("1", "call00000"), result("2", "call00001"));
-    expect(tokenizer.decode(conversation.prompt())).toBe(expected);
-    const results: Message[] = ["1", "2"].map((content) => ({ role: "tool", content }));
-    const all = [question, said as Message, ...results];
-    expect(template.render(all, { tools })).toBe(expected);
-    expect(tokenizer.decode(template.encode(tokenizer, all, { tools }))).toBe(expected);
-  });
+  it.each(["I wait.", " I wait."])(
+    "also of calls that are written as text, of which it knows none: %j",
+    (text) => {
+      const { tokenizer, template, conversation } = opened();
+      conversation.appendAssistantText(text);
+      conversation.append({ role: "tool", content: "1" }, { role: "tool", content: "2" });
+      const said = { role: "assistant", content: "I wait." };
+      const expected = rendered(said, result("1", "call00000"), result("2", "call00001"));
+      expect(tokenizer.decode(conversation.prompt())).toBe(expected);
+      const results: Message[] = ["1", "2"].map((content) => ({ role: "tool", content }));
+      const all = [question, said as Message, ...results];
+      expect(template.render(all, { tools })).toBe(expected);
+      expect(tokenizer.decode(template.encode(tokenizer, all, { tools }))).toBe(expected);
+    },
+  );
 
   it("whose text cannot become a control token", () => {
     const { tokenizer, conversation } = opened();

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import type { ConversationJson } from "../../lib/tokens/conversation-json.ts";
+import { mergesOfScores, sentencePieceJson } from "../../lib/tokens/sentencepiece.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { byteTokenizerParts, withControlTokens } from "../support/scripted-model.ts";
@@ -291,6 +292,61 @@ describe("a template that starts a reply after every conversation, also if not r
     );
   });
 });
+
+describe.each([" ", "\n"])(
+  "a template that writes %j between the start of a reply and the answer",
+  (lead) => {
+    const source = `
+{%- for message in messages %}
+  {%- if message.role == "user" %}{{ "User: " ~ message.content ~ "\n\nAssistant:" }}
+  {%- else %}{{ ${JSON.stringify(lead)} ~ message.content ~ "<|im_end|>" }}{% endif %}
+{%- endfor %}`;
+    const pieces = ["▁", "▁▁", "▁U", "▁User", "▁Uno", "▁D"];
+    const bytes = Array.from(
+      { length: 256 },
+      (_, i) => `<0x${i.toString(16).toUpperCase().padStart(2, "0")}>`,
+    );
+    const vocab = [...bytes, ...Array.from("UserAintatDo:.?▁"), ...pieces].filter(
+      (x, i, all) => all.indexOf(x) === i,
+    );
+    const { merges } = mergesOfScores(vocab.slice(256).map((token, i) => ({ token, score: -i })));
+    const sentencePiece = (prefix: boolean) => ({
+      json: sentencePieceJson({
+        vocab: Object.fromEntries([...vocab, "<|im_end|>"].map((token, id) => [token, id])),
+        merges,
+        added: [{ id: vocab.length, content: "<|im_end|>", special: true }],
+        unknown: undefined,
+        prefix,
+      }),
+      config: {},
+    });
+    const tokenizers = {
+      "byte-level": byteTokenizerParts(),
+      "SentencePiece with a prefix": sentencePiece(true),
+      "SentencePiece without one": sentencePiece(false),
+    };
+
+    it.each(Object.entries(tokenizers))(
+      "has it before written answers, with a tokenizer of %s",
+      (_, parts) => {
+        const tokenizer = new Tokenizer({ ...parts, chatTemplate: source });
+        const template = ChatTemplate.of(tokenizer);
+        const messages = [user("Uno?"), { role: "assistant" as const, content: "Uno." }, user("Do?")];
+        for (const answer of ["Uno.", `${lead}Uno.`]) {
+          const conversation = Conversation.start(tokenizer, template, messages.slice(0, 1));
+          const asked = conversation.prompt();
+          conversation.append({ role: "assistant", content: answer }, messages[2]!);
+          const whole = template.encode(tokenizer, messages);
+          expect(conversation.prompt()).toEqual(whole);
+          const start = Conversation.start(tokenizer, template, messages.slice(0, 1));
+          expect([...asked, ...start.writeAnswer(answer)]).toEqual(
+            whole.slice(0, whole.indexOf(tokenizer.idOf("<|im_end|>")!)),
+          );
+        }
+      },
+    );
+  },
+);
 
 it("begins with the template's default system message, if it has one", () => {
   const { conversation, tokenizer } = open("smollm2", [user("Hi.")]);

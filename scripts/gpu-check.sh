@@ -2,15 +2,17 @@
 # Runs everything that needs a GPU, on a CUDA machine whose python3 has torch 2.11: builds the CUDA addon, runs the
 # tests on it, the benchmarks, and compute-sanitizer over the kernels' tests. Prints a table of the results at the end.
 #   scripts/gpu-check.sh                 all steps
-#   scripts/gpu-check.sh build tests     some steps, of: build tests losses generation ema adamw sampler
-#                                        sanitizer
+#   scripts/gpu-check.sh build tests     some steps, of: build tests training losses generation ema adamw
+#                                        sampler sanitizer
 # Without Node, the addon, the TypeScript tests and the benchmarks are skipped. A run that is interrupted leaves its log
 # and the table of the finished steps.
 # Environment:
 #   NODE             the node to use if PATH has none
 #   PYTHON           the Python with torch and the peers that `scripts/peers.sh cuda` installs; default python3. A row
 #                    says so if its peer is missing.
-#   NLAC_OFFLINE=1   download nothing: node_modules, libtorch and nvcc must be present
+#   NLAC_OFFLINE=1   download nothing: node_modules, libtorch and nvcc must be present (scripts/gpu-bundle.mjs packs
+#                    node_modules and a build)
+#   NLAC_LIBTORCH    the torch directory whose libraries programs that were built elsewhere load
 #   NLAC_GPU_OUT     directory of the log, the table and the benchmarks' reports; default build/gpu-check
 #   NLAC_BENCH       options of the benchmarks; default --trials 1
 #   NLAC_STEP_LIMIT  timeout of a step in seconds; default 540
@@ -20,6 +22,10 @@ out="${NLAC_GPU_OUT:-build/gpu-check}"
 mkdir -p "$out" && out="$(cd "$out" && pwd)"
 log="$out/gpu-check.log" table="$out/gpu-check.txt"
 node="${NODE:-node}"
+if [ -n "${NLAC_LIBTORCH:-}" ]; then
+  libraries="$NLAC_LIBTORCH/lib:$NLAC_LIBTORCH/../nvidia/cu13/lib"
+  export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fi
 # Programs that start with "#!/usr/bin/env node" use the same node.
 case "$node" in */*) PATH="$(cd "$(dirname "$node")" && pwd):$PATH" ;; esac
 python="${PYTHON:-python3}"
@@ -120,7 +126,7 @@ step() { # name, function
   printf '%-10s %-8s %4d s   %s\n' "$1" "$verdict" "$SECONDS" "$(tail -n 1 "$log" | cut -c1-70)" >>"$table"
 }
 
-[ $# -gt 0 ] || set -- build tests losses generation ema adamw sampler sanitizer
+[ $# -gt 0 ] || set -- build tests training losses generation ema adamw sampler sanitizer
 : >"$log"
 : >"$table"
 if ! nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$log"; then
@@ -130,7 +136,7 @@ fi
 for name in "$@"; do
   case "$name" in
     build | tests | sanitizer) step "$name" "$name" ;;
-    losses | generation | ema | adamw | sampler) step "$name" bench ;;
+    training | losses | generation | ema | adamw | sampler) step "$name" bench ;;
     *) echo "There is no step $name." >&2; exit 1 ;;
   esac
 done

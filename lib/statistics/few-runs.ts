@@ -11,8 +11,12 @@ export function median(values: readonly number[]): number {
   return values.length === 0 ? Number.NaN : quantile(Float64Array.from(values).sort(), 0.5);
 }
 
-/** The mean without the lowest and highest quarter (rounded down) of the values; NaN if empty. */
+/**
+ * The mean without the lowest and highest quarter (rounded down) of the values. NaN if empty, or if a
+ * value is NaN: it would be sorted to one end, and dropped there in place of the best or worst value.
+ */
 export function interquartileMean(values: readonly number[]): number {
+  if (values.some(Number.isNaN)) return Number.NaN;
   const sorted = [...values].sort((a, b) => a - b);
   const cut = Math.floor(sorted.length / 4);
   return mean(sorted.slice(cut, sorted.length - cut));

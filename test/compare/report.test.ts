@@ -98,6 +98,29 @@ test("pairs are compared within a seed: worlds that differ more than the methods
     expect(apart.text).toContain("| P(> nlac) |");
   }));
 
+test("over tokens a line ends where the first of its runs ends, with any number of runs", () =>
+  inDirectory((directory) => {
+    const seeds = [0, 1, 2, 3, 4];
+    // The worst run generates the fewest tokens. Without it, the others would look better together.
+    for (const seed of seeds) {
+      const path = join(directory, "nlac", String(seed));
+      const success = seed === 0 ? 0.1 : 0.9;
+      writeRun(path, [
+        { step: 0, values: { "eval/success": 0, environment_steps: 1, "rollout/tokens": 100 } },
+        { step: 1, values: { "tokens/generated": seed === 0 ? 500 : 5000, "tokens/gradient": 10 } },
+        { step: 1, values: { "eval/success": success, environment_steps: 1000 } },
+      ]);
+      writeOutcome(path);
+    }
+    const comparison = comparisonOf({ seeds, methods: [{ name: "nlac", recipe: "errands" }] });
+    const { curves, success } = reportOn(comparison, directory).methods[0]!;
+    expect(success!.estimate).toBeCloseTo(0.9, 12);
+    expect(curves.steps.at(-1)!.at).toBe(1000);
+    const last = curves.generatedTokens.at(-1)!;
+    expect(last.at).toBeGreaterThan(500);
+    expect(last.at).toBeLessThanOrEqual(600);
+  }));
+
 test("each group has its own reference, table and chart", () =>
   inDirectory((directory) => {
     const groups = ["explained", "silent"];

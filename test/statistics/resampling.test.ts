@@ -95,6 +95,15 @@ test("draws keep to their strata, and are the same for the same seed", () => {
   }
 });
 
+test("a missing value is not dropped from the interquartile mean as the lowest or highest", () => {
+  expect(interquartileMean([0.1, 0.5, 0.6, 0.7, 1])).toBeCloseTo(0.6, 12);
+  for (const at of [0, 2, 4]) {
+    const values = [0.1, 0.5, 0.6, 0.7, 1];
+    values[at] = Number.NaN;
+    expect(interquartileMean(values)).toBeNaN();
+  }
+});
+
 test("without values the estimate is NaN", () => {
   expect(bootstrap<number>([[]], ([sample]) => [interquartileMean(sample!)])).toEqual([
     { estimate: Number.NaN, low: Number.NaN, high: Number.NaN },

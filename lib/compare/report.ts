@@ -3,7 +3,7 @@
 import { NlacError } from "../base/errors.ts";
 import { describeSource, type Source } from "../run/build.ts";
 import { interquartileMean, median, probabilityOfImprovement, shareOfWins } from "../statistics/few-runs.ts";
-import type { Interval } from "../statistics/intervals.ts";
+import { type Interval, wilsonInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 import { bootstrap, type PermutationTest, permutationTest } from "../statistics/resampling.ts";
 import { type Comparison, groupsOf, stepsOf } from "./comparison.ts";
@@ -299,15 +299,22 @@ function pairsOf(runs: readonly RunReport[], reference: readonly RunReport[]): (
   });
 }
 
+/**
+ * Pairs are independent, so their share has Wilson's interval: a bootstrap of pairs that all agree
+ * has no width, however few they are.
+ */
 function improvementOf(
   runs: readonly RunReport[],
   reference: readonly RunReport[],
   paired: boolean,
 ): Interval | null {
+  if (paired) {
+    const pairs = pairsOf(runs, reference);
+    return knownInterval(wilsonInterval(shareOfWins(pairs), pairs.length));
+  }
   const of = (runs: readonly RunReport[]) => runs.map(({ success }) => success!);
-  const [interval] = paired
-    ? bootstrap([pairsOf(runs, reference)], ([pairs]) => [shareOfWins(pairs!)])
-    : bootstrap([of(runs), of(reference)], ([a, b]) => [probabilityOfImprovement(a!, b!)]);
+  const samples = [of(runs), of(reference)];
+  const [interval] = bootstrap(samples, ([a, b]) => [probabilityOfImprovement(a!, b!)]);
   return knownInterval(interval!);
 }
 

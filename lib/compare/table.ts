@@ -122,8 +122,8 @@ export function explanations({ comparison, measure, methods }: Report): string[]
           `p: two-sided permutation test of that difference, ${paired ? "within pairs of a seed" : "over all assignments of the runs to both methods"}, not corrected for the number of ${groups.length === 1 ? "methods" : "methods and groups"}` +
             `${tests.length === 0 || drawn ? "" : `; with so few runs none can be below ${formatSmall(least)}`}${drawn ? "; ± is the standard error of p, where permutations were drawn" : ""}.`,
           paired
-            ? `seeds above ${reference}: the share of seeds with which the method ends above ${reference}; ties count half.`
-            : `P(> ${reference}): the probability that a run of the method ends above one of ${reference}; ties count half.`,
+            ? `seeds above ${reference}: the share of seeds with which the method ends above ${reference}, with its Wilson interval; ties count half.`
+            : `P(> ${reference}): the probability that a run of the method ends above one of ${reference}, with its interval from the same bootstrap; ties count half.`,
         ]
       : []),
     "Tokens, updates, time and peak memory of the process are means of the runs that count.",
@@ -266,13 +266,16 @@ function formatDifference({ estimate, low, high }: Interval): string {
   return `${formatSigned(estimate)} [${formatSigned(low)}, ${formatSigned(high)}]`;
 }
 
-/** 0.0079 → "0.008", 0.25397 → "0.25"; with its standard error if permutations were sampled. */
+/**
+ * 0.0079 → "0.008", 0.0488 → "0.049", 0.25397 → "0.25"; with its standard error if permutations were
+ * sampled. With one digit, 0.0488 and 0.0547 would look the same.
+ */
 function formatP({ p, exact, standardError }: PermutationTest): string {
   return exact ? formatSmall(p) : `${formatSmall(p)} ± ${formatSmall(standardError)}`;
 }
 
 function formatSmall(p: number): string {
-  return p >= 0.1 ? p.toFixed(2) : String(Number(p.toPrecision(1)));
+  return p >= 0.1 ? p.toFixed(2) : String(Number(p.toPrecision(p >= 0.01 ? 2 : 1)));
 }
 
 /** Without the interval for a single run, which has no spread. */

@@ -66,7 +66,7 @@ test("differences have an interval and an exact p, and pairs are permuted within
     expect(low).toBeGreaterThan(0.02);
     expect(high).toBeLessThan(0.17);
     const row = methodTable(report).rows[1]!;
-    expect(row.slice(5, 7)).toEqual([expect.stringMatching(/^\+0\.09 \[\+0\.0\d, \+0\.1\d\]$/), "0.02"]);
+    expect(row.slice(5, 7)).toEqual([expect.stringMatching(/^\+0\.09 \[\+0\.0\d, \+0\.1\d\]$/), "0.024"]);
     const text = renderMarkdown(report);
     expect(text).toContain("| − nlac | p |");
     expect(text).toContain("none can be below 0.008");
@@ -87,15 +87,31 @@ test("pairs are compared within a seed: worlds that differ more than the methods
     };
     const paired = improvementOf(true);
     expect(paired.estimate).toBeCloseTo(0.9, 12);
-    // Half a tie in each of five draws with replacement: below 0.7 in 6 % of samples, 0.6 in 1 %.
-    expect(paired.low).toBeGreaterThanOrEqual(0.6);
-    expect(paired.high).toBe(1);
+    // Wilson's of 4.5 of 5, by its formula.
+    const [p, n, z] = [0.9, 5, 1.959964];
+    const half = z * Math.sqrt((p * (1 - p)) / n + z ** 2 / (4 * n ** 2));
+    expect(paired.low).toBeCloseTo((p + z ** 2 / (2 * n) - half) / (1 + z ** 2 / n), 12);
+    expect(paired.high).toBeCloseTo((p + z ** 2 / (2 * n) + half) / (1 + z ** 2 / n), 12);
     expect(paired.text).toContain("| seeds above nlac |");
     expect(paired.text).toContain("the share of seeds with which the method ends above nlac");
     expect(paired.text).not.toContain("P(>");
     const apart = improvementOf(false);
     expect(apart.estimate).toBeCloseTo(14.5 / 25, 12);
     expect(apart.text).toContain("| P(> nlac) |");
+  }));
+
+test("five worlds above the reference do not make an interval without a width", () =>
+  inDirectory((directory) => {
+    const seeds = [0, 1, 2, 3, 4];
+    const write = writer(directory);
+    write("nlac", [0.1, 0.2, 0.3, 0.4, 0.5]);
+    write("grpo", [0.2, 0.3, 0.4, 0.5, 0.6]);
+    const report = reportOn(comparisonOf({ seeds, paired: true }), directory);
+    const { improvement, difference } = report.methods[1]!;
+    // Of 5 of 5, by statsmodels' proportion_confint(5, 5, method="wilson"). The exact p is 2 / 32.
+    expect(improvement).toEqual({ estimate: 1, low: expect.closeTo(0.5655175, 6), high: 1 });
+    expect(difference!.test.p).toBe(2 / 32);
+    expect(methodTable(report).rows[1]![6]).toBe("0.063");
   }));
 
 test("over tokens a line ends where the first of its runs ends, with any number of runs", () =>

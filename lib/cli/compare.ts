@@ -55,7 +55,10 @@ export function registerCompare(program: Command): void {
       [],
     )
     .option("--out <directory>", "directory for runs and report (default: runs/compare-<comparison>)")
-    .option("--copy-to <directory>", "do not train; copy the finished runs, without texts and weights")
+    .option(
+      "--copy-to <directory>",
+      "do not train; copy the finished and the failed runs, without texts and weights",
+    )
     .option("--resume", "continue: skip finished runs, resume stopped ones, retry failed ones")
     .option("--report", "do not train; report on the runs as they are")
     .option("--only <methods>", "train these methods only: nlac,rft", listed)
@@ -137,7 +140,7 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
 /** Throws ERR_RUN for runs that cannot be copied, after copying the others; ERR_IO. */
 function copy(comparison: Comparison, runs: readonly ComparedRun[], to: string): void {
   const { copied, faults } = compactRuns(comparison, runs, to);
-  say(`${counted(copied, "finished run")} copied to ${to}`);
+  say(`${counted(copied, "run")} copied to ${to}`);
   if (faults.length === 0) return;
   throw new NlacError("ERR_RUN", `${counted(faults.length, "run")} not copied: ${faults.join(" ")}`);
 }

@@ -1,17 +1,19 @@
 /**
- * Copies the finished runs of a comparison without their texts and weights: what a report needs,
- * some kilobytes a run. The copy can be reported on, and continued with the runs that it lacks.
+ * Copies the ended runs of a comparison without their texts and weights: what a report needs, some
+ * kilobytes a run. The copy can be reported on, and continued with the runs that it lacks. Failed
+ * runs are copied too: they count with their last success.
  */
 
 import { copyFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { emptyDirectory, makeDirectory, onDisk, requireEmpty } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { readDescription } from "../run/description.ts";
+import { isRun, readDescription } from "../run/description.ts";
 import { type MetricsRow, metricsPath, readMetrics } from "../run/metrics.ts";
 import type { Comparison } from "./comparison.ts";
+import { isOver } from "./report.ts";
 import { gradientMetrics, requireComplete } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 
@@ -21,9 +23,9 @@ const kept = ["environment_steps", "eval/success", "rollout/success"];
 const costs = ["tokens/generated", "tokens/gradient", "rollout/tokens"];
 
 /**
- * Writes the finished ones of `runs` into `directory`, as METHOD/SEED. Returns their number, and
- * why the others of them were left out: their files are damaged, or their version of nlac did not
- * record these metrics. If it fails, the directory is empty.
+ * Writes the finished and the failed ones of `runs` into `directory`, as METHOD/SEED. Returns their
+ * number, and why the others of them were left out: their files are damaged, or their version of nlac
+ * did not record these metrics. If it fails, the directory is empty.
  *
  * @throws NlacError ERR_RUN if the directory has files, ERR_IO
  */
@@ -37,11 +39,14 @@ export function compactRuns(
   let copied = 0;
   try {
     makeDirectory(directory);
-    for (const { method, seed, path } of runs.filter(({ state }) => state === "finished")) {
-      let rows: MetricsRow[];
+    for (const { method, seed, path, state } of runs.filter(({ state }) => isOver(state))) {
+      let rows: MetricsRow[] = [];
       try {
-        readDescription(path);
-        rows = [...compactRows(path)];
+        // A run may have failed before it wrote any file.
+        if (state === "finished" || isRun(path)) {
+          readDescription(path);
+          rows = [...compactRows(path, state === "finished")];
+        }
       } catch (error) {
         if (!(error instanceof NlacError)) throw error;
         faults.push(error.message);
@@ -60,11 +65,11 @@ export function compactRuns(
 }
 
 function copyRun(path: string, to: string, rows: readonly MetricsRow[]): void {
+  makeDirectory(dirname(to));
+  onDisk(to, () => copyFileSync(`${path}.json`, `${to}.json`));
+  if (!isRun(path)) return;
   makeDirectory(to);
-  onDisk(to, () => {
-    copyFileSync(join(path, "run.json"), join(to, "run.json"));
-    copyFileSync(`${path}.json`, `${to}.json`);
-  });
+  onDisk(to, () => copyFileSync(join(path, "run.json"), join(to, "run.json")));
   const writer = RecordWriter.resume(metricsPath(to));
   try {
     for (const row of rows) writer.append(row);
@@ -74,8 +79,8 @@ function copyRun(path: string, to: string, rows: readonly MetricsRow[]): void {
   }
 }
 
-/** Throws ERR_RUN, ERR_IO. */
-function* compactRows(run: string): Generator<MetricsRow> {
+/** Throws ERR_RUN, ERR_IO. A run that has not `finished` may end within a row. */
+function* compactRows(run: string, finished: boolean): Generator<MetricsRow> {
   const path = metricsPath(run);
   let pending: MetricsRow | undefined;
   for (const row of readMetrics(run)) {
@@ -93,7 +98,7 @@ function* compactRows(run: string): Generator<MetricsRow> {
     pending = { ...row, values: sums };
   }
   if (pending !== undefined) yield pending;
-  requireComplete(path);
+  if (finished) requireComplete(path);
 }
 
 /** Throws ERR_RUN for a row whose costs are not recorded as totals. */

@@ -1,8 +1,9 @@
-import { readFileSync, statSync } from "node:fs";
+import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { compactRuns } from "../../lib/compare/compact.ts";
 import { parseComparison } from "../../lib/compare/comparison.ts";
+import { makeReport } from "../../lib/compare/report.ts";
 import { readFigures } from "../../lib/compare/run-figures.ts";
 import { findRuns } from "../../lib/compare/schedule.ts";
 import { comparisonOf, type Row, writeOutcome, writeRun } from "../support/comparison.ts";
@@ -50,6 +51,37 @@ test("a copy has the figures of the run at every budget, and is smaller", () =>
     const { comparison: kept } = JSON.parse(readFileSync(join(to, "comparison.json"), "utf8"));
     expect(parseComparison(kept, to)).toEqual(comparison);
     expect(() => compactRuns(comparison, [], to)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  }));
+
+test("failed runs are copied, so that the copy's report is not better than the original's", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0, 1, 2] });
+    const method = comparison.methods[0]!.name;
+    const from = join(directory, "runs");
+    const measured = (success: number): Row => ({
+      step: 1,
+      values: { "eval/success": success, environment_steps: 500 },
+    });
+    writeRun(join(from, method, "0"), [measured(0.9)]);
+    writeOutcome(join(from, method, "0"));
+    // It was killed while it wrote a row.
+    const failed = join(from, method, "1");
+    writeRun(failed, [measured(0.1), measured(0.2)]);
+    writeOutcome(failed, { state: "failed", reason: "out of memory" });
+    truncateSync(join(failed, "metrics.jsonl"), statSync(join(failed, "metrics.jsonl")).size - 5);
+    // It failed before it wrote any file.
+    writeOutcome(join(from, method, "2"), { state: "failed", reason: "no such model" });
+
+    const planned = comparison.seeds.map((seed) => ({ method, seed }));
+    const to = join(directory, "copy");
+    expect(compactRuns(comparison, findRuns(planned, from), to)).toEqual({ copied: 3, faults: [] });
+    const figures = (path: string) => {
+      const { methods, runs } = makeReport(comparison, findRuns(planned, path));
+      return { method: methods[0], runs };
+    };
+    expect(figures(to)).toEqual(figures(from));
+    expect(figures(to).method).toMatchObject({ counted: 2, mean: 0.5 });
+    expect(figures(to).runs[2]).toMatchObject({ state: "failed", reason: "no such model", success: null });
   }));
 
 test("runs whose costs were not recorded as totals are left out and named", () =>

@@ -98,7 +98,7 @@ test("nlac compare --report shows the other runs, and --copy-to copies them", as
   const to = join(temporaryDirectory(), "copy");
   const copied = await nlac("compare", directory, "--copy-to", to);
   expect(copied.code).toBe(1);
-  expect(copied.errors).toContain(`5 finished runs copied to ${to}\n`);
+  expect(copied.errors).toContain(`5 runs copied to ${to}\n`);
   expect(copied.errors).toContain(`ERR_RUN: 1 run not copied: ${file}: line 1`);
   expect(existsSync(join(to, "grpo", "1"))).toBe(false);
   expect(reportOn(comparison, to).methods.map(({ counted }) => counted)).toEqual([3, 2]);

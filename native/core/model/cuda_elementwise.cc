@@ -22,12 +22,13 @@ void on_device_of(const at::Tensor& x, const Launch& launch) {
   check_cuda(launch(c10::cuda::getCurrentCUDAStream()), "a kernel of a layer");
 }
 
-// x [..., n] as [tokens, heads, n] with adjacent elements; a copy if needed.
+// x [..., n] as [tokens, heads, n] with adjacent elements; a copy if needed. Tensors of one shape get one
+// shape.
 at::Tensor as_heads(const at::Tensor& x) {
-  const bool adjacent = x.stride(-1) == 1 || x.size(-1) == 1;
-  if (x.dim() == 3 && adjacent) return x;
-  if (x.dim() == 2 && adjacent) return x.unsqueeze(1);
-  return x.contiguous().view({-1, 1, x.size(-1)});
+  const at::Tensor rows = x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous();
+  if (rows.dim() == 3) return rows;
+  if (rows.dim() == 2) return rows.unsqueeze(1);
+  return rows.contiguous().view({-1, 1, x.size(-1)});
 }
 
 cuda::Heads heads_of(const at::Tensor& x) { return {x.const_data_ptr(), x.stride(0), x.stride(1)}; }

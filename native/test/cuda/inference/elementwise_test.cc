@@ -60,7 +60,14 @@ TEST_CASE("cuda: norms of whole rows, of strided heads and of float32 rows, with
         CHECK(distance(rms_norm_backward(grad, x, weight, norm, {}, {}),
                        rms_norm_backward(wide(grad), wide(x), wide(weight), norm, {}, {})) < allowed);
       }
-      const at::Tensor into = at::zeros({6, 5 * 40}).to(dtype), weight = at::randn({40}).to(dtype);
+      // A copy of one whose elements are not adjacent does not change which rows belong together.
+      const at::Tensor x = heads(qkv), weight = at::randn({40}).to(dtype),
+                       grad = heads(upstream).transpose(0, 2).contiguous().transpose(0, 2);
+      const at::Tensor apart = x.transpose(0, 2).contiguous().transpose(0, 2);
+      CHECK(at::equal(rms_norm(apart, weight, norm), rms_norm(x, weight, norm)));
+      CHECK(at::equal(rms_norm_backward(grad, x, weight, norm, {}, {}),
+                      rms_norm_backward(grad.contiguous(), x, weight, norm, {}, {})));
+      const at::Tensor into = at::zeros({6, 5 * 40}).to(dtype);
       rms_norm_heads(heads(qkv), weight, norm, heads(into));
       CHECK(at::equal(heads(into), rms_norm(heads(qkv), weight, norm)));
       CHECK(into.narrow(1, 0, 40).count_nonzero().item<int64_t>() == 0);

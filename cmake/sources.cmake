@@ -183,6 +183,7 @@ set(nlac_test_model_sources
   native/test/core/model/config_test.cc
   native/test/core/model/decoder_test.cc
   native/test/core/model/experts_test.cc
+  native/test/core/model/flash_attention_test.cc
   native/test/core/model/gated_delta_test.cc
   native/test/core/model/gemma4_test.cc
   native/test/core/model/gpt_oss_test.cc
@@ -219,6 +220,8 @@ set(nlac_test_cuda_sources
   native/test/cuda/sum_tree_test.cc
   native/test/cuda/token_rows_test.cc)
 set(nlac_test_cuda_inference_sources
+  native/test/core/model/flash_attention_test.cc
+  native/test/cuda/emulation/flash_attention.cc
   native/test/cuda/inference/draw_test.cc
   native/test/cuda/inference/elementwise_test.cc
   native/test/cuda/inference/inference_test.cc)

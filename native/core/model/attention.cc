@@ -209,7 +209,7 @@ double score_scale(const at::Tensor& q, const Sight& sight) {
 
 Sequences sequences_of(std::vector<int64_t> lengths, at::Device device) {
   Sequences sequences{std::move(lengths)};
-  if (device.is_cpu()) return sequences;
+  if (device.type() != NLAC_KERNEL_DEVICE) return sequences;
   std::vector<int32_t> starts{0};
   for (const int64_t length : sequences.lengths)
     starts.push_back(starts.back() + static_cast<int32_t>(length));
@@ -284,11 +284,11 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const Sequences& sequences, const Sight& sight) {
   const std::vector<int64_t>& lengths = sequences.lengths;
-  if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths, sight);
   if (by_flash(k, sequences)) {
     const Starts starts = starts_of(sequences);
     return flash_attention(q, k, v, starts, starts, sight);
   }
+  if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths, sight);
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
@@ -319,12 +319,12 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
                                const at::Tensor& v, const Attended& attended, const Sequences& sequences,
                                at::Tensor grad_q, at::Tensor grad_k, at::Tensor grad_v, const Sight& sight) {
   const std::vector<int64_t>& lengths = sequences.lengths;
-  if (cpu::takes(q)) {
-    packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v, sight);
-    return;
-  }
   if (by_flash(k, sequences)) {
     flash_attention_backward(grad, q, k, v, attended, starts_of(sequences), grad_q, grad_k, grad_v, sight);
+    return;
+  }
+  if (cpu::takes(q)) {
+    packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v, sight);
     return;
   }
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
@@ -426,7 +426,7 @@ PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>&
     max_keys_ = std::max(max_keys_, length);
   }
   const at::Device device = store.plain_keys(store.attention_layer()).device();
-  if (!device.is_cpu()) {
+  if (device.type() == NLAC_KERNEL_DEVICE) {
     row_starts_ = at::tensor(first_row_, at::kInt).to(device);
     key_starts_ = at::tensor(first_key_, at::kInt).to(device);
   }

@@ -30,8 +30,8 @@ bool takes_flash(const at::Tensor& keys) {
   static const char* const asked = std::getenv("NLAC_FLASH_ATTENTION");
   static const bool allowed = asked == nullptr || std::string_view(asked) != "0";
   const int64_t head_dim = keys.size(-1);
-  return allowed && !keys.is_cpu() && keys.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 &&
-         head_dim <= 256;
+  return allowed && keys.device().type() == NLAC_KERNEL_DEVICE && keys.scalar_type() == at::kBFloat16 &&
+         head_dim % 8 == 0 && head_dim <= 256;
 }
 
 Attended flash_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,

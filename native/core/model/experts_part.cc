@@ -256,7 +256,8 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
 void RouterLoad::add(const Routing& routing) {
   const at::Tensor& p = routing.probabilities;
   if (rows == 0) choices = at::zeros({p.size(1)}, p.options()), probabilities = at::zeros_like(choices);
-  choices.add_(at::bincount(routing.chosen.flatten(), {}, p.size(1)).to(p.scalar_type()));
+  // Not by at::bincount, which waits for a GPU. Sums of ones are exact in any order.
+  choices.index_add_(0, routing.chosen.flatten(), at::ones({routing.chosen.numel()}, p.options()));
   probabilities.add_(p.sum(0));
   rows += p.size(0);
 }

@@ -85,23 +85,36 @@ at::Tensor route_backward(const at::Tensor& at_weights, const Routing& routing, 
   return p * (at_p - (at_p * p).sum(-1, true));
 }
 
+GroupedRows group_by_sorting(const at::Tensor& chosen, int64_t experts) {
+  const auto [sorted, pairs] = chosen.flatten().sort(/*stable=*/true, 0, /*descending=*/false);
+  GroupedRows groups;
+  groups.tokens = pairs.div(chosen.size(1), "floor");
+  groups.rows = at::empty_like(pairs)
+                    .scatter_(0, pairs, at::arange(pairs.numel(), pairs.options()))
+                    .view(chosen.sizes());
+  const at::Tensor begin = at::searchsorted(sorted, at::arange(experts + 1, pairs.options())).cpu();
+  groups.begin.assign(begin.const_data_ptr<int64_t>(), begin.const_data_ptr<int64_t>() + begin.numel());
+  return groups;
+}
+
 GroupedRows group_by_expert(const at::Tensor& chosen, int64_t experts) {
-  const at::Tensor pairs = chosen.to(at::kCPU).contiguous();
+  if (!chosen.is_cpu()) return group_by_sorting(chosen, experts);
+  const at::Tensor pairs = chosen.contiguous();
   const int64_t count = pairs.numel(), k = pairs.size(1);
   const int64_t* expert = pairs.const_data_ptr<int64_t>();
   GroupedRows groups;
   groups.begin.assign(static_cast<size_t>(experts) + 1, 0);
   for (int64_t i = 0; i < count; ++i) ++groups.begin[static_cast<size_t>(expert[i]) + 1];
   std::partial_sum(groups.begin.begin(), groups.begin.end(), groups.begin.begin());
-  const at::Tensor tokens = at::empty({count}, pairs.options()), rows = at::empty_like(pairs);
-  int64_t *const token = tokens.mutable_data_ptr<int64_t>(), *const row = rows.mutable_data_ptr<int64_t>();
+  groups.tokens = at::empty({count}, pairs.options()), groups.rows = at::empty_like(pairs);
+  int64_t *const token = groups.tokens.mutable_data_ptr<int64_t>(), *const row =
+                                                                        groups.rows
+                                                                            .mutable_data_ptr<int64_t>();
   std::vector<int64_t> next = groups.begin;
   for (int64_t i = 0; i < count; ++i) {
     row[i] = next[static_cast<size_t>(expert[i])]++;
     token[row[i]] = i / k;
   }
-  groups.tokens = tokens.to(chosen.device());
-  groups.rows = rows.to(chosen.device());
   return groups;
 }
 

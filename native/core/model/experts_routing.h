@@ -34,6 +34,8 @@ struct GroupedRows {
   at::Tensor rows;             // [tokens, k] i64, the row of each pair
 };
 GroupedRows group_by_expert(const at::Tensor& chosen, int64_t experts);
+// The same by libtorch's operators, as group_by_expert does it on a GPU: the host waits for it once.
+GroupedRows group_by_sorting(const at::Tensor& chosen, int64_t experts);
 
 // values [tokens * k, n] → [tokens, n]: the sum over a token's rows in the order of `chosen`, times
 // `weights` [tokens, k] (undefined: 1), summed in float32 (f64 for f64). `sum` [tokens, n] is added

@@ -67,6 +67,14 @@ TEST_CASE("rows are grouped by expert in the order of the tokens, and sums find 
   CHECK(at::equal(groups.tokens, at::tensor({0, 1, 0, 2, 1, 2}, at::kLong)));
   CHECK(at::equal(groups.rows, at::tensor({2, 0, 1, 4, 3, 5}, at::kLong).view({3, 2})));
 
+  const at::Tensor many = at::rand({300, 7}).argsort(1, /*descending=*/false).narrow(1, 0, 3);
+  for (const at::Tensor& some : {chosen, many, many.narrow(0, 0, 1)}) {
+    const GroupedRows looped = group_by_expert(some, 7), sorted = group_by_sorting(some, 7);
+    CHECK(sorted.begin == looped.begin);
+    CHECK(at::equal(sorted.tokens, looped.tokens));
+    CHECK(at::equal(sorted.rows, looped.rows));
+  }
+
   const at::Tensor values = at::randn({6, 9}), weights = at::rand({3, 2}), sum = at::randn({3, 9});
   for (const auto& [type, allowed] :
        {std::pair{at::kDouble, 1e-15}, {at::kFloat, 1e-6}, {at::kBFloat16, 0.04}}) {

@@ -263,7 +263,8 @@ function layerBytes(shape: ModelShape, size: number) {
   const input = size * (hidden + inputs);
   const attention = size * (projected + query) + 4 * heads;
   const kept =
-    size * 2 * hidden +
+    // Both parts' inputs, and their outputs if norms follow them.
+    size * (shape.normsAfter ? 4 : 2) * hidden +
     // Of the layer's own inputs: the stream before, the gate beside them, what is projected.
     (inputs > 0 ? size * (2 * hidden + 4 * inputs) : 0) +
     // Experts beside an MLP: both, and their outputs before the norms.

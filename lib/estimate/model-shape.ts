@@ -40,6 +40,8 @@ export interface ModelShape {
   layerScalars?: boolean;
   /** Norms of a layer, besides those of queries and keys; default 2. */
   norms?: number;
+  /** A norm follows each of a layer's two parts (Gemma, OLMo 3). */
+  normsAfter?: boolean;
   /** Tokens that attention sees in each layer with a window; default: no layer has one. */
   windows?: readonly number[];
   /** Maximum context, tokens. */

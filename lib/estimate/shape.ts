@@ -125,6 +125,7 @@ interface FamilyShape {
   defaults?: Record<string, unknown>;
   qkNorm?: ModelShape["qkNorm"];
   norms?: number;
+  normsAfter?: boolean;
   /** Every layer but each `pattern`-th has a window, unless layer_types says otherwise. */
   pattern?: number;
 }
@@ -137,7 +138,7 @@ const familyShapes: Readonly<Record<string, FamilyShape>> = {
   smollm3: { defaults: { tie_word_embeddings: true } },
   mistral: { defaults: { sliding_window: 4096 }, pattern: Number.POSITIVE_INFINITY },
   ministral3: { defaults: { head_dim: 128 }, pattern: Number.POSITIVE_INFINITY },
-  olmo3: { defaults: { sliding_window: 4096 }, qkNorm: "whole", pattern: 4 },
+  olmo3: { defaults: { sliding_window: 4096 }, qkNorm: "whole", normsAfter: true, pattern: 4 },
   gemma3_text: {
     defaults: {
       ...{ vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
@@ -145,6 +146,7 @@ const familyShapes: Readonly<Record<string, FamilyShape>> = {
     },
     qkNorm: true,
     norms: 4,
+    normsAfter: true,
     pattern: 6,
   },
   gemma4_text: {
@@ -155,6 +157,7 @@ const familyShapes: Readonly<Record<string, FamilyShape>> = {
     },
     qkNorm: true,
     norms: 4,
+    normsAfter: true,
   },
   gpt_oss: {
     defaults: {
@@ -205,6 +208,7 @@ function shapeOf(given: Record<string, unknown>, source: string): ModelShape {
     mlpBias: (type === "llama" || type === "smollm3") && config.mlp_bias === true,
     qkNorm: family.qkNorm ?? false,
     norms: family.norms ?? 2,
+    normsAfter: family.normsAfter ?? false,
     windows: windowsOf(config, layers, family),
     maxPositions: whole("max_position_embeddings"),
     ...(ofQwen35 && { gatedAttention: true, delta: deltaOf(config, whole) }),

@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu, type Device, gpus, thisMachine } from "../../lib/estimate/devices.ts";
@@ -139,6 +140,27 @@ test("resident memory equals a count by hand", () => {
   const weights = here.assumed.held.filter(({ name }) => !/keys|packed|libtorch/.test(name));
   expect(total(weights)).toBe(32_763_876_352 * (4 + 4 + 8 + 2 + 2)); // the last is the reference
   expect(total(gpu.assumed.held)).toBeLessThan(total(here.assumed.held)); // no Node on a GPU
+});
+
+test("activations equal a count by hand, with and without norms after a layer's parts", () => {
+  const perLayer = (name: string) => {
+    const model = join(import.meta.dirname, "../fixtures/models", name);
+    const recipe = parseRecipe(
+      { name: "x", model, environment: { name: "math" }, algorithm: "rft", learner: { device: "cuda" } },
+      "a test",
+    );
+    const { shape, fits } = estimate(recipe, { turns: 1 });
+    const { name: part, bytes } = fits.at(-1)!.assumed.training[0]!;
+    const tokens = Number(/of ([\d,]+) tokens/.exec(part)![1]!.replaceAll(",", ""));
+    return bytes / tokens / shape.layers;
+  };
+  // The fields of LayerTape in bfloat16: hidden states are 32 wide, queries 4 · d, keys 2 · d, the MLP 40.
+  const d = 8;
+  const qkv = 8 * d;
+  expect(perLayer("llama")).toBe(2 * (2 * 32 + qkv + 4 * d + 2 * 40) + 4 * 4);
+  // OLMo 3 and Gemma 3 normalise queries and keys, and the outputs of both parts.
+  expect(perLayer("olmo3")).toBe(2 * (4 * 32 + 2 * qkv + 4 * d + 2 * 40) + 4 * 4);
+  expect(perLayer("gemma3")).toBe(2 * (4 * 32 + 2 * 8 * 12 + 4 * 12 + 2 * 40) + 4 * 4);
 });
 
 test("a diagnosis is counted: its completions, how often it runs, and the memory of its largest call", () => {

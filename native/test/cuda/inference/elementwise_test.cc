@@ -28,6 +28,17 @@ void for_types(const auto& check) {
   }
 }
 
+// The shape of a model of test/fixtures, with heads that the flash kernels take.
+ModelConfig shape_for_flash(const std::string& name) {
+  ModelConfig config = load_model(fixture("models/" + name), at::kFloat, at::kCPU).config;
+  config.head_dim = 16;
+  config.attention_scalar = 100;  // a sharp softmax would amplify rounding
+  for (LayerKind& kind : config.layer_kinds)
+    if (kind.head_dim > 0) kind.head_dim = 264;     // too wide for them
+  config.experts.per_token = config.experts.count;  // rounding cannot change the choice
+  return config;
+}
+
 }  // namespace
 
 TEST_CASE("cuda: norms of whole rows, of strided heads and of float32 rows, with their gradients") {
@@ -127,12 +138,7 @@ TEST_CASE("cuda: gradients by flash attention are near those in float64, for all
   for (const char* name : {"qwen3-yarn", "mistral", "ministral3", "olmo3", "gemma3", "gpt_oss", "qwen3_5",
                            "gemma4", "gemma4-moe"}) {
     CAPTURE(name);
-    ModelConfig config = load_model(fixture(std::string("models/") + name), at::kFloat, at::kCPU).config;
-    config.head_dim = 16;           // the fixtures' heads are too narrow for the kernels
-    config.attention_scalar = 100;  // a sharp softmax would amplify rounding
-    for (LayerKind& kind : config.layer_kinds)
-      if (kind.head_dim > 0) kind.head_dim = 264;     // and these are too wide
-    config.experts.per_token = config.experts.count;  // rounding cannot change the choice
+    const ModelConfig config = shape_for_flash(name);
     const std::vector<int64_t> lengths{1, 13, 27};
     const at::Tensor ids = at::arange(41, at::kLong) % config.vocab_size;
     const at::Tensor grad = at::randn({41, config.hidden_size}).to(at::kBFloat16);
@@ -154,5 +160,24 @@ TEST_CASE("cuda: gradients by flash attention are near those in float64, for all
       CHECK(distance(near[i].second, exact[i].second) < 0.12);
       CHECK(at::equal(near[i].second, again[i].second));
     }
+  }
+}
+
+TEST_CASE("cuda: inference with flash attention for prompts is near a full forward in float64") {
+  for (const char* name : {"mistral", "olmo3", "gemma3", "gpt_oss", "gemma4", "gemma4-moe"}) {
+    CAPTURE(name);
+    const ModelConfig config = shape_for_flash(name);
+    const Weights weights = random_weights(config, at::kBFloat16, at::kCPU);
+    const at::Tensor ids = at::arange(41, at::kLong) % config.vocab_size;
+    Decoder decoder(config);
+    const at::Tensor exact = Decoder(config).forward(weights.copy_as(at::kDouble, at::kCPU), ids, {14, 27});
+    CachedTexts texts(config, at::kBFloat16);
+    // The second text in chunks, of which one is a single token.
+    const auto infer = [&](int64_t start, int64_t count, const std::vector<CachedTexts::Share>& shares) {
+      return texts.infer(decoder, weights, ids.narrow(0, start, count), shares);
+    };
+    const at::Tensor near =
+        at::cat({infer(0, 27, {{0, 14}, {1, 13}}), infer(27, 1, {{1, 1}}), infer(28, 13, {{1, 13}})});
+    CHECK(distance(near, exact) < 0.05);
   }
 }

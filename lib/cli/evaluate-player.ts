@@ -25,7 +25,7 @@ import { diagnose } from "../training/diagnose.ts";
 import { criticConfig } from "./evaluate-critic.ts";
 import { say, sayReport } from "./messages.ts";
 import type { ModelFlags } from "./model.ts";
-import { stoppable, UncaughtError } from "./stop.ts";
+import { EnvironmentFailure, stoppable } from "./stop.ts";
 
 /** The options of `nlac eval`. */
 export interface EvalFlags extends ModelFlags {
@@ -151,7 +151,7 @@ export async function evaluatePlayer(
   })
     .catch((error: unknown) => {
       if (isAborted(error)) return;
-      if (!(error instanceof UncaughtError || isBudgetSpent(error))) throw error;
+      if (!(error instanceof EnvironmentFailure || isBudgetSpent(error))) throw error;
       failure = `${error.code}: ${error.message}`;
     })
     .finally(() => progress.end());

@@ -1,4 +1,7 @@
-/** Turns Ctrl-C, SIGTERM and uncaught errors into an abort signal for work that can stop cleanly. */
+/**
+ * Turns Ctrl-C, SIGTERM, uncaught errors and promises that nothing can settle into an abort signal for
+ * work that can stop cleanly.
+ */
 
 import { messageOf, NlacError } from "../base/errors.ts";
 
@@ -10,23 +13,20 @@ const repeatMs = 1000;
 /** Milliseconds after an uncaught error in which work can stop; what it waits for may never come. */
 const stopMs = 600_000;
 
-/** ERR_ENVIRONMENT: an error that nothing caught. */
-export class UncaughtError extends NlacError {
-  constructor(cause: unknown) {
-    super(
-      "ERR_ENVIRONMENT",
-      `An error was not caught, often that of a promise that an environment does not await: ${messageOf(cause)}`,
-      { cause },
-    );
+/** ERR_ENVIRONMENT: an error that nothing caught, or an environment that never answers. */
+export class EnvironmentFailure extends NlacError {
+  constructor(message: string, cause?: unknown) {
+    super("ERR_ENVIRONMENT", message, { cause });
   }
 }
 
 /**
  * Runs `work`. The first Ctrl-C or SIGTERM fires its signal; another one, `repeatMs` later or more,
- * ends the process at once. The first error that nothing catches fires it too.
+ * ends the process at once. The first error that nothing catches fires it too, and so does an empty
+ * event loop: Node would end the process then, without a message.
  * @param note prints a line for the user
  * @param where when the work will stop, as in "at the next safe point"
- * @throws UncaughtError after `work`, if there was such an error
+ * @throws EnvironmentFailure after `work`, if one of these two happened
  */
 export async function stoppable<T>(
   note: (line: string) => void,
@@ -35,7 +35,7 @@ export async function stoppable<T>(
 ): Promise<T> {
   const controller = new AbortController();
   let first = 0;
-  let uncaught: UncaughtError | undefined;
+  let failure: EnvironmentFailure | undefined;
   const stop = (signal: NodeJS.Signals) => {
     if (controller.signal.aborted) {
       if (performance.now() - first < repeatMs) return;
@@ -45,25 +45,41 @@ export async function stoppable<T>(
     note(`${signal}: stopping ${where} (again to quit at once) …`);
     controller.abort(new NlacError("ERR_ABORTED", `stopped by ${signal}`));
   };
-  const fail = (error: unknown) => {
-    if (uncaught !== undefined) return;
-    uncaught = new UncaughtError(error);
-    note(`${(error instanceof Error && error.stack) || uncaught.message}\nstopping ${where} …`);
-    controller.abort(new NlacError("ERR_ABORTED", "stopped by an error that was not caught"));
+  const fail = (error: EnvironmentFailure, text: string) => {
+    if (failure !== undefined) return;
+    failure = error;
+    note(`${text}\nstopping ${where} …`);
+    controller.abort(new NlacError("ERR_ABORTED", "stopped by a failure"));
     setTimeout(() => process.exit(1), stopMs).unref();
+  };
+  const caught = (cause: unknown) => {
+    const error = new EnvironmentFailure(
+      `An error was not caught, often that of a promise that an environment does not await: ${messageOf(cause)}`,
+      cause,
+    );
+    fail(error, (cause instanceof Error && cause.stack) || error.message);
+  };
+  const stuck = () => {
+    const error = new EnvironmentFailure(
+      "An environment never answers: its start or step waits for a promise that nothing can settle any more. " +
+        "Find it with `npx nlac env check`.",
+    );
+    fail(error, error.message);
   };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
-  process.on("uncaughtException", fail); // rejections too
+  process.on("uncaughtException", caught); // rejections too
+  process.on("beforeExit", stuck);
   try {
     const result = await work(controller.signal);
-    if (uncaught !== undefined) throw uncaught;
+    if (failure !== undefined) throw failure;
     return result;
   } catch (error) {
-    throw uncaught ?? error;
+    throw failure ?? error;
   } finally {
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
-    process.off("uncaughtException", fail);
+    process.off("uncaughtException", caught);
+    process.off("beforeExit", stuck);
   }
 }

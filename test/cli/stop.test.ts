@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -35,6 +35,17 @@ test.each([
   60_000,
 );
 
+async function nlac(stray: string, ...argv: string[]) {
+  const program = ["--import", "jiti/register", "lib/cli/main.ts", ...argv];
+  const child = spawn(process.execPath, program, { env: { ...process.env, STRAY: stray } });
+  const [output, errors, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "close"),
+  ]);
+  return { output, errors, code };
+}
+
 test("a rejection that nothing catches ends a training with a checkpoint, from which it continues", async () => {
   const root = mkdtempSync(join(tmpdir(), "nlac-stray-"));
   const environment = join(root, "stray.mjs");
@@ -57,16 +68,6 @@ test("a rejection that nothing catches ends a training with a checkpoint, from w
     "rehearsal=1",
   ];
   const settings = changes.flatMap((change) => ["--set", `config.${change}`]);
-  const nlac = async (stray: string, ...argv: string[]) => {
-    const program = ["--import", "jiti/register", "lib/cli/main.ts", ...argv];
-    const child = spawn(process.execPath, program, { env: { ...process.env, STRAY: stray } });
-    const [output, errors, [code]] = await Promise.all([
-      text(child.stdout),
-      text(child.stderr),
-      once(child, "close"),
-    ]);
-    return { output, errors, code };
-  };
   const train = ["train", "errands", "--set", `environment.name=${environment}`, ...settings, "--run", run];
   const stopped = await nlac("yes", ...train);
   expect(stopped.errors).toMatch(/Error: the audit log is gone\n +at .+stray\.mjs/);
@@ -78,4 +79,24 @@ test("a rejection that nothing catches ends a training with a checkpoint, from w
   expect(continued.errors).not.toContain("ERR_");
   expect(continued.output).toContain("12 episodes");
   expect(continued.code).toBe(0);
+}, 120_000);
+
+test("an environment that never answers, and that nothing can wake, ends a training with an error", async () => {
+  const root = mkdtempSync(join(tmpdir(), "nlac-silent-"));
+  const environment = join(root, "silent.mjs");
+  writeFileSync(
+    environment,
+    `import { environments } from "nlac";
+    const errands = environments.errands();
+    export default { ...errands, start: async (task, options) => {
+      const episode = await errands.start(task, options);
+      return { ...episode, step: () => new Promise(() => {}) };
+    } };`,
+  );
+  const run = join(root, "run");
+  const settings = ["--set", `environment.name=${environment}`, "--set", "config.rehearsal=1"];
+  const { errors, code } = await nlac("", "train", "errands", ...settings, "--run", run);
+  expect(errors).toMatch(/\nnlac: ERR_ENVIRONMENT: An environment never answers: .+\n$/);
+  expect(code).toBe(1);
+  expect(JSON.parse(readFileSync(join(run, "status.json"), "utf8"))).toMatchObject({ state: "stopped" });
 }, 120_000);

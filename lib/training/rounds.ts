@@ -38,7 +38,7 @@ export interface PlayOptions<Task> {
  * @param first number of the first episode within the run
  * @param perTask consecutive episodes on the same task, each with its own seed
  * @throws NlacError ERR_ABORTED; if all episodes of a run's first iteration failed, the code of the
- *   first fault. Nothing is recorded then
+ *   first fault; if none of their first prompts fits, ERR_CONFIG. Nothing is recorded then
  */
 export async function collectEpisodes<Task>(
   options: PlayOptions<Task>,
@@ -79,13 +79,23 @@ export async function playEpisodes<Task>(
   if (faults > 0) run.progress.show({ faults });
   else run.progress.hide?.("faults");
   noteFaults(run.progress, trajectories, "play");
-  if (first === 0) requireAnEpisode(trajectories);
+  if (first === 0) requireAnEpisode(trajectories, Math.min(config.maxPromptTokens, model.maxPositions - 1));
   return trajectories;
 }
 
-/** Throws an NlacError with the code of the first fault if all `trajectories` have one. */
-function requireAnEpisode(trajectories: readonly Trajectory[]): void {
+/**
+ * Throws an NlacError with the code of the first fault if all `trajectories` have one, and ERR_CONFIG
+ * if none has a turn because all first prompts have more than `maxPromptTokens`.
+ */
+function requireAnEpisode(trajectories: readonly Trajectory[], maxPromptTokens: number): void {
   const [{ task, fault } = {}] = trajectories;
+  const isTooLong = ({ outcome, turns }: Trajectory) => outcome === "context-limit" && turns.length === 0;
+  if (trajectories.length > 0 && trajectories.every(isTooLong))
+    throw new NlacError(
+      "ERR_CONFIG",
+      `No episode of the first iteration has a turn: their first prompts have more than ${maxPromptTokens} tokens, the ` +
+        "limit of config.maxPromptTokens or of the model's context.",
+    );
   if (fault === undefined || !trajectories.every(isFaulty)) return;
   throw new NlacError(
     fault.code as ErrorCode,

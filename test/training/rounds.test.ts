@@ -79,6 +79,28 @@ describe("an iteration's episodes", () => {
     expect(run.trajectories).toEqual([]);
   });
 
+  test("end the run if no first prompt fits", async () => {
+    const environment = errandEnvironment();
+    const tasks = await environment.tasks("train");
+    const collect = (maxPromptTokens: number, first: number) =>
+      collectEpisodes(
+        {
+          ...{ environment, tasks, model: new ScriptedModel(() => act("soap")), run: memoryRun() },
+          config: { ...config, maxPromptTokens },
+        },
+        first,
+      );
+    await expect(collect(3, 0)).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+      message: expect.stringMatching(/first prompts have more than 3 tokens, .+ config\.maxPromptTokens/),
+    });
+    expect(await collect(3, 6)).toHaveLength(6); // later iterations have something to train on
+    const fitting = await collect(10_000, 0);
+    const longest = Math.min(...fitting.map(({ turns }) => turns[0]!.state.prompt().length));
+    const cut = await collect(longest, 0);
+    expect(cut.map(({ turns }) => turns.length)).toContain(1);
+  });
+
   test("are the last of the run when it is resumed", async () => {
     const all = [...(await collect(0)), ...(await collect(6))];
     expect((await episodesFrom(all, 6)).map(({ id }) => id)).toEqual([6, 7, 8, 9, 10, 11]);

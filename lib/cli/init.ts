@@ -1,14 +1,15 @@
 /** `nlac init`: makes a project with an environment, a recipe and a test, which trains as it is. */
 
-import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, join, relative, resolve, sep } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
-import { onDisk, readJson } from "../files/disk.ts";
+import { makeDirectory, readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { packageRoot } from "../native/paths.ts";
+import { inShell } from "./messages.ts";
 
 export function registerInit(program: Command): void {
   program
@@ -18,8 +19,9 @@ export function registerInit(program: Command): void {
     .addHelpText(
       "after",
       `
-An existing package.json gets the missing scripts and dependencies. If any other
-file of the project exists, it is an error, and nothing is written.
+An existing package.json gets the missing scripts and dependencies. An existing
+README.md, tsconfig.json or .gitignore is not changed. If any other file of the
+project exists, it is an error, and nothing is written.
 
 Examples:
   nlac init my-agent && cd my-agent && npm install
@@ -33,6 +35,9 @@ Examples:
 /** Files that npm would not publish under their own names. */
 const renamed: Readonly<Record<string, string>> = { gitignore: ".gitignore" };
 
+/** Files of the template that an existing project may have already: its own stay as they are. */
+const kept: readonly string[] = [".gitignore", "README.md", "tsconfig.json"];
+
 function init(directory: string): void {
   const path = resolve(directory);
   const template = join(packageRoot(), "templates", "project");
@@ -41,22 +46,31 @@ function init(directory: string): void {
     path: join(path, renamed[file] ?? file),
     text: readFileSync(join(template, file), "utf8").replaceAll("__NAME__", name),
   }));
-  const present = files.filter((file) => existsSync(file.path)).map((file) => basename(file.path));
+  const isPresent = (file: { path: string }) => existsSync(file.path);
+  const isKept = (file: { path: string }) => kept.includes(basename(file.path)) && isPresent(file);
+  const present = files.filter((file) => isPresent(file) && !isKept(file)).map((file) => basename(file.path));
   if (present.length > 0)
     throw new NlacError(
       "ERR_IO",
       `${path} already has ${present.join(", ")}. Name a new directory, or move ${present.length === 1 ? "it" : "them"}.`,
     );
   const described = packageOf(join(path, "package.json"), name);
-  onDisk(path, () => mkdirSync(path, { recursive: true }));
-  for (const { path, text } of files) writeAtomically(path, text);
+  makeDirectory(path);
+  const own = files
+    .filter(isKept)
+    .map((file) => basename(file.path))
+    .sort();
+  for (const file of files) if (!isKept(file)) writeAtomically(file.path, file.text);
   writeAtomically(join(path, "package.json"), `${JSON.stringify(described, null, 2)}\n`);
   const here = relative(process.cwd(), path);
   console.log(
     [
       `Made ${name}: desk.ts (environment), recipe.ts (training) and desk.test.ts.`,
+      ...(own.length === 0
+        ? []
+        : [`Your ${own.join(", ")} ${own.length === 1 ? "was" : "were"} not changed.`]),
       "",
-      ...(here === "" ? [] : [`  cd ${here}`]),
+      ...(here === "" ? [] : [`  cd ${inShell(here)}`]),
       "  npm install",
       "  npx nlac setup      # once per machine",
       "  npm test",

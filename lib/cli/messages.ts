@@ -15,6 +15,10 @@ export function sayReport(path: string): void {
 export function asTyped(path: string): string {
   const here = relative(process.cwd(), path);
   const isBelow = here !== "" && !here.startsWith("..") && !isAbsolute(here);
-  const typed = isBelow ? here : path;
+  return inShell(isBelow ? here : path);
+}
+
+/** Text as one word of a shell. */
+export function inShell(typed: string): string {
   return /^[\w@%+=:,./-]+$/.test(typed) ? typed : `'${typed.replaceAll("'", "'\\''")}'`;
 }

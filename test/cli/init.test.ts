@@ -145,6 +145,26 @@ test("existing files are never changed", async () => {
   expect(existsSync(join(project, "recipe.ts"))).toBe(false);
 });
 
+test("a project with a README, a tsconfig.json and a .gitignore keeps them and gets the rest", async () => {
+  const project = join(place, "a product");
+  mkdirSync(project);
+  const own = ["README.md", "tsconfig.json", ".gitignore"];
+  for (const name of own) writeFileSync(join(project, name), "mine");
+  const { code, output } = await nlac("init", project);
+  expect(code).toBe(0);
+  expect(output).toContain("Your .gitignore, README.md, tsconfig.json were not changed.");
+  expect(output).toMatch(/^ {2}cd '.*a product'$/m); // as a shell takes it
+  expect(readdirSync(project).sort()).toEqual(files);
+  for (const name of own) expect(readFileSync(join(project, name), "utf8")).toBe("mine");
+});
+
+test.skipIf(!existsSync("/proc/self"))("a directory that cannot be made is an error", async () => {
+  expect(await nlac("init", "/proc/agent")).toMatchObject({
+    code: 1,
+    errors: expect.stringMatching(/^nlac: ERR_IO: \/proc\/agent cannot be used/),
+  });
+});
+
 test("a project depends on what the project that has nlac depends on", () => {
   const owner = join(place, "owner");
   const at = (...path: string[]) => join(owner, "node_modules", ...path);

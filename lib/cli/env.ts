@@ -1,6 +1,8 @@
 /** `nlac env check`: tests without a model whether an environment meets the contract. */
 
+import { setImmediate } from "node:timers/promises";
 import type { Command } from "commander";
+import { messageOf } from "../base/errors.ts";
 import { printable } from "../display/printable.ts";
 import { checkEnvironment } from "../environments/check.ts";
 import { environmentNames, openEnvironment } from "../environments/registry.ts";
@@ -48,7 +50,16 @@ Examples:
 async function check(name: string, flags: CheckFlags): Promise<void> {
   const environment = await openEnvironment(name, flags.options);
   const { tasks, seed, timeout } = flags;
-  const problems = await checkEnvironment(environment, undefined, { tasks, seed, timeout });
+  const uncaught = new Set<string>();
+  const onUncaught = (error: unknown) =>
+    uncaught.add(
+      `an error that nothing caught, often that of a promise that is not awaited: ${messageOf(error)}`,
+    );
+  process.on("uncaughtException", onUncaught); // rejections too
+  const found = await checkEnvironment(environment, undefined, { tasks, seed, timeout });
+  await setImmediate(); // Node reports a rejection after all promises that can go on have done so
+  process.off("uncaughtException", onUncaught);
+  const problems = [...found, ...uncaught];
   if (flags.json) console.log(JSON.stringify({ environment: environment.name, problems }));
   else if (problems.length === 0) console.log(`${environment.name}: no violations of the contract.`);
   else for (const problem of problems) console.log(printable(`${environment.name}: ${problem}`));

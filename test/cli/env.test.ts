@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative, resolve } from "node:path";
@@ -93,6 +94,17 @@ describe("nlac env check", () => {
     ).toBe(true);
     expect(code).toBe(1);
   });
+
+  it("reports an error that nothing catches", () => {
+    const path = written(
+      "stray.mjs",
+      desk('() => { void Promise.reject(new Error("no log")); return "Done."; }'),
+    );
+    const program = ["--import", "jiti/register", "lib/cli/main.ts", "env", "check", path];
+    const { stdout, status } = spawnSync(process.execPath, program, { encoding: "utf8" });
+    expect(stdout).toMatch(/^desk: an error that nothing caught, .+: no log\n$/);
+    expect(status).toBe(1);
+  }, 60_000);
 
   it.each([
     ["there is none", "missing.ts", undefined, /There is no file/],

@@ -10,6 +10,9 @@ import { checkpointNumbers, checkpointPath, setAsideAfter } from "../run/checkpo
 import { requireRun } from "../run/description.ts";
 import { lockRun } from "../run/directory.ts";
 
+/** The file that counts the starts of a run's server. */
+const startsName = "starts.json";
+
 /** What a checkpoint of a served run has besides the algorithm's state. */
 const servedState = z.strictObject({
   /** Name of the weights: the start of the server, and the weight changes so far. */
@@ -148,12 +151,17 @@ export function notedRollback(run: string): string | undefined {
 
 const startsFile = z.strictObject({ starts: z.int().min(0) });
 
+/** Whether `nlac serve --train` made the run: `nlac train --resume` cannot continue it. */
+export function isServed(run: string): boolean {
+  return existsSync(join(run, startsName));
+}
+
 /**
  * Counts the starts of a run's server, durably: names of versions are never used twice, even if a
  * server is killed and repeats updates. Throws ERR_RUN, ERR_IO.
  */
 export function nextStart(run: string): number {
-  const path = join(run, "starts.json");
+  const path = join(run, startsName);
   const earlier = existsSync(path) ? readJson(path, startsFile, "ERR_RUN").starts : 0;
   writeAtomically(path, JSON.stringify({ starts: earlier + 1 }));
   return earlier + 1;

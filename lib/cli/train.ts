@@ -3,6 +3,7 @@
 import { hostname } from "node:os";
 import { resolve } from "node:path";
 import type { Command } from "commander";
+import { isServed } from "../agents/versions.ts";
 import { counted } from "../base/counted.ts";
 import { fromFileSystem, fromNative, NlacError } from "../base/errors.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
@@ -183,5 +184,13 @@ async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promi
         "new run from its weights: npx nlac train RECIPE --set model=RUN",
     );
   }
-  return recipeOf(resolve(flags.run));
+  const run = resolve(flags.run);
+  const recipe = recipeOf(run);
+  if (isServed(run))
+    throw new NlacError(
+      "ERR_RUN",
+      `${run} was trained by nlac serve --train: continue it with the command that started it. For a new run from its ` +
+        "weights: npx nlac train RECIPE --set model=RUN",
+    );
+  return recipe;
 }

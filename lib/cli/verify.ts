@@ -6,7 +6,7 @@ import { printable } from "../display/printable.ts";
 import { readEpisodeRecords } from "../episodes/records.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import { modelFaults } from "../learner/verify.ts";
-import { recipeIfAny } from "../recipe/run-recipe.ts";
+import { recipeIfAny, refuseMissingRun } from "../recipe/run-recipe.ts";
 import { isRun } from "../run/description.ts";
 import { type Verified, verifyRun } from "../run/verify.ts";
 import { isRecording, playRecording } from "../services/recording.ts";
@@ -71,6 +71,7 @@ async function* partsOf(name: string): AsyncGenerator<Verified> {
     });
     return;
   }
+  refuseMissingRun(name);
   const path = await resolveModel(name, { offline: true });
   const faults: string[] = [];
   for await (const fault of modelFaults(path)) if (!faults.includes(fault)) faults.push(fault);

@@ -10,6 +10,7 @@ import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.t
 import { type EpisodeRecord, readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
+import { refuseMissingRun } from "../recipe/run-recipe.ts";
 import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import { readDescription } from "../run/description.ts";
@@ -52,6 +53,7 @@ Examples:
 }
 
 function view(path: string, flags: ViewFlags): void {
+  refuseMissingRun(path);
   const isRun = onDisk(path, () => statSync(path)).isDirectory();
   if (isRun && flags.report === undefined) viewRun(path, flags);
   else viewEpisodes(path, isRun, flags);

@@ -20,6 +20,7 @@ import {
   rmSync,
   statSync,
 } from "node:fs";
+import { dirname } from "node:path";
 import { crc32 } from "node:zlib";
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -238,6 +239,8 @@ function remove(file: AppendOnlyFile): void {
 export function lockRecords(path: string): Lock | undefined {
   const found = onDisk(path, () => statSync(path, { throwIfNoEntry: false }));
   if (found !== undefined && !found.isFile()) return undefined;
+  if (found === undefined && !existsSync(dirname(path)))
+    throw new NlacError("ERR_IO", `${path} cannot be written: there is no directory ${dirname(path)}.`);
   const file = found === undefined ? path : realpathSync(path);
   return lockNow(`${file}.lock`, path, "ERR_RUN");
 }

@@ -22,13 +22,20 @@ export function recipeIfAny(run: string): Recipe | undefined {
 
 /**
  * The recipe, or undefined if the path or name is not a run's, or the run has none. Throws ERR_RUN, also for a missing
- * directory below runs/, which would otherwise be looked up as a model of the hub; ERR_CONFIG.
+ * directory below runs/; ERR_CONFIG.
  */
 export function recipeIfRun(runOrModel: string): Recipe | undefined {
-  if (isRun(runOrModel)) return recipeIfAny(runOrModel);
-  if (/^(\.\/)?runs\//.test(runOrModel) && !existsSync(runOrModel))
-    throw new NlacError("ERR_RUN", `There is no run ${runOrModel}${among(dirname(runOrModel))}.`);
-  return undefined;
+  refuseMissingRun(runOrModel);
+  return isRun(runOrModel) ? recipeIfAny(runOrModel) : undefined;
+}
+
+/**
+ * Throws ERR_RUN for a missing directory below runs/, which would otherwise be looked up as a model of the hub or a
+ * file.
+ */
+export function refuseMissingRun(path: string): void {
+  if (/^(\.\/)?runs\//.test(path) && !existsSync(path))
+    throw new NlacError("ERR_RUN", `There is no run ${path}${among(dirname(path))}.`);
 }
 
 /** The newest runs of a directory, for a message. */

@@ -13,6 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { nextStart } from "../../lib/agents/versions.ts";
 import type { EpisodeRecord } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
@@ -431,6 +432,9 @@ test("file system errors and damaged files give one line that names the file, no
   const empty = join(root, "empty");
   cpSync(run, empty, { recursive: true });
   writeFileSync(join(empty, "run.json"), "{}");
+  const served = join(root, "served");
+  cpSync(run, served, { recursive: true });
+  nextStart(served);
   const invalid = join(root, "invalid");
   cpSync(run, invalid, { recursive: true });
   writeFileSync(join(invalid, "run.json"), '{"recipe": {}}');
@@ -450,11 +454,21 @@ test("file system errors and damaged files give one line that names the file, no
     ],
     ["ERR_RUN", join(damaged, "run.json"), "generate", damaged, "x"],
     ["ERR_CONFIG", invalid, "generate", invalid, "x"],
+    ["ERR_RUN", "There is no run runs/nowhere", "view", "runs/nowhere"],
+    ["ERR_RUN", "There is no run runs/nowhere", "verify", "runs/nowhere"],
+    ["ERR_RUN", `${served} was trained by nlac serve --train`, "train", "--resume", "--run", served],
     ["ERR_RUN", `${empty} has no recipe`, "train", "--resume", "--run", empty],
     ["ERR_IO", join(file, "run"), "train", recipe, "--run", join(file, "run")],
     ["ERR_IO", file, "train", recipe, "--run", file],
     ["ERR_IO", join(file, "out"), "export", run, join(file, "out")],
-    ["ERR_IO", join(root, "none", "x.jsonl"), "eval", run, "--record", join(root, "none", "x.jsonl")],
+    [
+      "ERR_IO",
+      `${join(root, "none", "x.jsonl")} cannot be written`,
+      "eval",
+      run,
+      "--record",
+      join(root, "none", "x.jsonl"),
+    ],
     ["ERR_IO", join(root, "none.jsonl"), "eval", run, "--critic", join(root, "none.jsonl")],
     ["ERR_RUN", join(run, "metrics.jsonl"), "eval", run, "--critic", join(run, "metrics.jsonl")],
     ["ERR_VALUE", "--critic", "eval", run, "--critic", file, "--record", join(root, "y.jsonl")],

@@ -54,8 +54,9 @@ function pack(file, directory, paths, options = []) {
     ["-9", "-T0"],
   ];
   const archive = execFileSync("tar", tar, { maxBuffer: 2 ** 31 });
-  writeFileSync(file, execFileSync("xz", xz, { input: archive, maxBuffer: 2 ** 31 }));
-  console.log(`${relative(process.cwd(), file)}: ${(readFileSync(file).length / 2 ** 20).toFixed(1)} MiB`);
+  const packed = execFileSync("xz", xz, { input: archive, maxBuffer: 2 ** 31 });
+  writeFileSync(file, packed);
+  console.log(`${relative(process.cwd(), file)}: ${(packed.length / 2 ** 20).toFixed(1)} MiB`);
 }
 
 const UNPACK = `#!/bin/bash

@@ -6,6 +6,7 @@
 
 import { Learner } from "../../learner/learner.ts";
 import { randomBits } from "../inputs.ts";
+import { modelConfigs } from "../model-configs.ts";
 import { countElements, modelShapes } from "../model-shapes.ts";
 import type { Case, Job, Subject } from "../suite.ts";
 
@@ -22,22 +23,7 @@ type Parameters = {
   cacheBytes: number;
 };
 
-const config = {
-  architectures: ["Qwen2ForCausalLM"],
-  model_type: "qwen2",
-  hidden_act: "silu",
-  hidden_size: 3584,
-  intermediate_size: 18944,
-  num_hidden_layers: 28,
-  num_attention_heads: 28,
-  num_key_value_heads: 4,
-  vocab_size: 152064,
-  max_position_embeddings: 32768,
-  rms_norm_eps: 1e-6,
-  rope_theta: 1e6,
-  tie_word_embeddings: false,
-  use_sliding_window: false,
-};
+const config = modelConfigs["Qwen2.5-7B"];
 
 export function cudaCases(): Case[] {
   // Each token reads one row of the embedding.

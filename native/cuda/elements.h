@@ -1,5 +1,5 @@
-// Loads and stores of float32 and bfloat16 elements, in accesses of up to 16 bytes. Included by .cu
-// files only.
+// Loads and stores of float32 and bfloat16 elements, in accesses of up to 16 bytes, and a sum over a
+// block. Included by .cu files only.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -90,6 +90,18 @@ template <int width, typename Element>
 __device__ bool aligned(const Element* at) {
   constexpr unsigned bytes = width * sizeof(Element) < 16 ? width * sizeof(Element) : 16;
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
+}
+
+// Returns the sum over a block's threads, in a fixed order, in every thread. A block uses `warp_sums`, in
+// shared memory, once.
+template <int warps>
+__device__ float block_sum(float sum, float (&warp_sums)[warps]) {
+  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = 0;
+  for (const float part : warp_sums) sum += part;
+  return sum;
 }
 
 }  // namespace nlac::cuda

@@ -13,20 +13,10 @@ constexpr int threads = 256;
 constexpr int width = 8;  // elements a thread takes at a time: 16 bytes of bf16
 constexpr float gelu_scale = 0.7978845608f, gelu_cubic = 0.044715f;  // √(2 / π)
 
-// Returns the sum over a block's threads, in a fixed order, in every thread.
-__device__ float block_reduce(float sum) {
-  __shared__ float warp_sums[threads / 32];
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  sum = 0;
-  for (const float part : warp_sums) sum += part;
-  return sum;
-}
-
 // A block processes a row.
 template <typename Number>
 __global__ void __launch_bounds__(threads) add_rms_norm_kernel(const NormedRows given) {
+  __shared__ float warp_sums[threads / 32];
   const int64_t n = given.n, start = static_cast<int64_t>(blockIdx.x) * n;
   float* x = given.x + start;
   const auto* weight = static_cast<const Number*>(given.weight);
@@ -52,7 +42,7 @@ __global__ void __launch_bounds__(threads) add_rms_norm_kernel(const NormedRows 
     if (added != nullptr) x[i] += one(added + i);
     squares += x[i] * x[i];
   }
-  const float scale = rsqrtf(block_reduce(squares) / static_cast<float>(n) + given.eps);
+  const float scale = rsqrtf(block_sum(squares, warp_sums) / static_cast<float>(n) + given.eps);
 
   // Every thread reads its own writes.
   for (int64_t i = threadIdx.x * width; i < whole; i += threads * width) {

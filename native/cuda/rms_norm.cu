@@ -18,15 +18,11 @@ constexpr int64_t short_row = 512;  // elements that one warp normalises
 // is not used for a warp.
 template <int per_row>
 __device__ float row_sum(float sum, float (&memory)[threads / 32]) {
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
   if constexpr (per_row == 32) {
+    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
     return sum;
   } else {
-    if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = 0;
-    for (const float part : memory) sum += part;
-    return sum;
+    return block_sum(sum, memory);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/cuda_error.h"
+#include "core/model/cuda_elementwise.h"
 #include "core/model/decoder.h"
 #include "core/model/families.h"
 #include "core/model/linear.h"
@@ -134,14 +135,6 @@ struct Layers {
     return normed;
   }
 
-  at::Tensor gated(const at::Tensor& gate_up) const {
-    const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
-    const at::Tensor y = at::empty({rows, n}, gate_up.options());
-    check(cuda::gated(cuda::Gate::silu, gate_up.contiguous().const_data_ptr(), rows, n, y.mutable_data_ptr(),
-                      is_bf16(gate_up), stream));
-    return y;
-  }
-
   // Returns the attention output of qkv [rows, (heads + 2 kv_heads) head_dim], [rows, heads ·
   // head_dim].
   at::Tensor attended(int64_t l, const at::Tensor& qkv) const {
@@ -197,7 +190,8 @@ struct Layers {
           x, linear_forward(mixed, attention.output, attention.output_bias, attention.output_adapter),
           layer.feed_forward_norms.before);
       const at::Tensor gate_up = linear_forward(normed, mlp.gate_up, mlp.gate_up_bias, mlp.gate_up_adapter);
-      added = linear_forward(gated(gate_up), mlp.down, mlp.down_bias, mlp.down_adapter);
+      added =
+          linear_forward(gpu::gated(gate_up, config.activation), mlp.down, mlp.down_bias, mlp.down_adapter);
     }
     return add_norm(x, added, weights.norm);
   }

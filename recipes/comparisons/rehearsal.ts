@@ -1,8 +1,9 @@
 /**
  * Why does NLAC learn nothing here without rehearsal, while the prototype only fell from 0.79 to
- * 0.63? The recipe takes 48 updates of 16 samples per 16 episodes, the prototype took 8 of 32. The
- * assumption tested: the more updates between two rounds of episodes, the further the critic and
- * the refiner drift from their tasks.
+ * 0.63? The recipe takes 48 updates of 16 samples per 16 episodes, the prototype took 8 of 32. Two
+ * assumptions are tested: that many updates let the model drift from its tasks, and that what
+ * drifts is the writer of the targets. Its weights follow the policy's slower in `slow-without`,
+ * and never in `frozen-without`.
  */
 import { defineComparison } from "nlac/compare";
 
@@ -11,7 +12,7 @@ const few = { updatesPerIteration: 8, batchSize: 32, schedule: { shape: "constan
 export default defineComparison({
   name: "rehearsal",
   description:
-    "NLAC on errands with and without rehearsal, with the recipe's updates and with a third of the samples",
+    "NLAC on errands with and without rehearsal, with many updates and with few, and with slower and frozen writers of targets",
   notes: [
     "Every seed has its own world (hidden orders); all runs share one base model, which does not know them.",
   ],
@@ -29,6 +30,8 @@ export default defineComparison({
   methods: [
     { name: "often", recipe: "errands" },
     { name: "often-without", recipe: "errands", set: { config: { rehearsal: 0 } } },
+    { name: "slow-without", recipe: "errands", set: { config: { rehearsal: 0, targetRate: 0.002 } } },
+    { name: "frozen-without", recipe: "errands", set: { config: { rehearsal: 0, targetRate: 0 } } },
     { name: "seldom", recipe: "errands", set: { config: few } },
     { name: "seldom-without", recipe: "errands", set: { config: { ...few, rehearsal: 0 } } },
   ],

@@ -2,8 +2,8 @@
  * Why does NLAC learn nothing here without rehearsal, while the prototype only fell from 0.79 to
  * 0.63? The recipe takes 48 updates of 16 samples per 16 episodes, the prototype took 8 of 32. Two
  * assumptions are tested: that many updates let the model drift from its tasks, and that what
- * drifts is the writer of the targets. Its weights follow the policy's slower in `slow-without`,
- * and never in `frozen-without`.
+ * drifts is the writer of the targets. Its weights follow the policy's more slowly in
+ * `paper-rate-without` (the paper's 0.005) and `slow-without`, and not at all in `frozen-without`.
  */
 import { defineComparison } from "nlac/compare";
 
@@ -30,6 +30,7 @@ export default defineComparison({
   methods: [
     { name: "often", recipe: "errands" },
     { name: "often-without", recipe: "errands", set: { config: { rehearsal: 0 } } },
+    { name: "paper-rate-without", recipe: "errands", set: { config: { rehearsal: 0, targetRate: 0.005 } } },
     { name: "slow-without", recipe: "errands", set: { config: { rehearsal: 0, targetRate: 0.002 } } },
     { name: "frozen-without", recipe: "errands", set: { config: { rehearsal: 0, targetRate: 0 } } },
     { name: "seldom", recipe: "errands", set: { config: few } },

@@ -16,12 +16,10 @@ import { kinds } from "./support/hostile-requests.mjs";
 export const about = "hostile requests to the server";
 
 /**
- * Requests come in batches of one kind that are sent together: 24 batches of 16 small requests, with
- * bodies up to 31 KiB, then one of 4 large ones, up to 15 MiB. So one request in 97 is large; they
- * take about a hundred times longer.
+ * Requests come in batches of one kind that are sent together: one of 4 large requests, with bodies up
+ * to 15 MiB, then `smallBatches` of 16 small ones, up to 31 KiB.
  */
-const [smallBatches, smallCount, largeCount] = [24, 16, 4];
-const cycle = smallBatches * smallCount + largeCount;
+const [smallCount, largeCount] = [16, 4];
 const smallest = 0.002;
 /** Milliseconds within which everything must be answered. The machine may be busy. */
 const patience = 300_000;
@@ -30,9 +28,10 @@ const longestHold = 50;
 const child = fileURLToPath(new URL("support/server-child.mjs", import.meta.url));
 
 /**
- * A run is one request. `only` names kinds; `largest` is the size of the largest bodies, where 1 is
- * the server's limit; `hold` is the longest time for
- * which the event loop may be held up at p99, in milliseconds of processor time.
+ * A run is one request. `only` names kinds; `smallBatches` follow a large one, by default so many that
+ * one request in 961 is large, because they take some hundred times longer; `largest` is the size of the
+ * largest bodies, where 1 is the server's limit; `hold` is the longest time for which the event loop may
+ * be held up at p99, in milliseconds of processor time.
  */
 export async function run(options) {
   const {
@@ -41,6 +40,7 @@ export async function run(options) {
     first = 0,
     report,
     only = Object.keys(kinds),
+    smallBatches = 240,
     largest = 1,
     hold = longestHold,
   } = options;
@@ -48,21 +48,20 @@ export async function run(options) {
   try {
     let server = await start(join(directory, "episodes.jsonl"));
     for (let number = first; number < first + runs; ) {
-      const { index, left, isLarge } = batchOf(number);
+      const { index, left, isLarge } = batchOf(number, smallBatches);
       const kind = only[index % only.length];
       const count = Math.min(left, first + runs - number);
       const failures = [];
       await server.measure();
-      const [answers, { slowest = 0, statuses = [] }] = await Promise.all([
-        Promise.all(
-          Array.from({ length: count }, (_, i) =>
-            attempt(server.url, kinds[kind](randomOf(seed, number + i, largest, isLarge))).catch(
-              (error) => failures.push(`${kind}: ${error.message}`) && [],
-            ),
-          ),
+      const attempts = Array.from({ length: count }, (_, i) =>
+        attempt(server.url, kinds[kind](randomOf(seed, number + i, largest, isLarge))).catch(
+          (error) => failures.push(`${kind}: ${error.message}`) && [],
         ),
-        bystander(server.url).catch((error) => failures.push(`another client: ${error.message}`) && {}),
-      ]);
+      );
+      const { slowest = 0, statuses = [] } = await bystander(server.url, Promise.all(attempts)).catch(
+        (error) => failures.push(`another client: ${error.message}`) && {},
+      );
+      const answers = await Promise.all(attempts);
       const measured = await server.measure();
       for (const failure of failures) report({ failure: { number, message: failure } });
       const { p99 = 0, max = 0, delay = 0, rss = 0 } = measured ?? {};
@@ -113,12 +112,14 @@ async function start(recording) {
 }
 
 /** The batch of a request: its index, and how many of its requests are left. */
-function batchOf(number) {
+function batchOf(number, smallBatches) {
+  const cycle = largeCount + smallBatches * smallCount;
   const at = number % cycle;
-  const before = Math.floor(number / cycle) * (smallBatches + 1);
-  const isLarge = at >= smallBatches * smallCount;
-  if (isLarge) return { index: before + smallBatches, left: cycle - at, isLarge };
-  return { index: before + Math.floor(at / smallCount), left: smallCount - (at % smallCount), isLarge };
+  const before = Math.floor(number / cycle) * (1 + smallBatches);
+  if (at < largeCount) return { index: before, left: largeCount - at, isLarge: true };
+  const small = at - largeCount;
+  const index = before + 1 + Math.floor(small / smallCount);
+  return { index, left: smallCount - (small % smallCount), isLarge: false };
 }
 
 function randomOf(seed, number, largest, isLarge) {
@@ -191,21 +192,25 @@ function sendRaw(url, raw, leave) {
 }
 
 /**
- * Asks small questions one after another for a moment. Returns the statuses of the answers, and the
- * milliseconds that the slowest took.
+ * Asks small questions one after another until `others` are answered. Returns the statuses of the
+ * answers, and the milliseconds that the slowest took.
  */
-async function bystander(url) {
+async function bystander(url, others) {
   const body = JSON.stringify({ model: "m", prompt: "x", max_tokens: 1 });
   const statuses = [];
   let slowest = 0;
-  for (let i = 0; i < 5; i++) {
+  let waiting = true;
+  const answered = others.finally(() => {
+    waiting = false;
+  });
+  while (waiting) {
     const begun = performance.now();
     const answer = await ask(url, { path: "/v1/completions", body });
     // A full server answers 429.
     if (answer?.status !== 200 && answer?.status !== 429) throw new Error(`got ${JSON.stringify(answer)}`);
     statuses.push(answer.status);
     slowest = Math.max(slowest, performance.now() - begun);
-    await sleep(20);
+    await Promise.race([answered, sleep(20)]);
   }
   return { slowest, statuses };
 }

@@ -1,7 +1,9 @@
 /**
  * NLAC on a real language model, tested on tasks that it did not train on: SmolLM2-135M-Instruct on
  * errands whose orders follow from the parts of their names, 60 kinds for training and 30 held out.
- * The warm-up teaches the output formats on synthetic orders that are unrelated to the real ones.
+ * The warm-up teaches the output formats on synthetic orders that are unrelated to the real ones. It
+ * lasts until targets judge an action by the desk's reply: after 60 steps they repeat the reply and
+ * call a refused action optimal all the same (docs/experiments.md).
  */
 import { defineRecipe } from "nlac";
 
@@ -10,7 +12,7 @@ export default defineRecipe({
   description: "NLAC on errands with SmolLM2-135M, tested on held-out ones; for a GPU, or hours on a CPU",
   model: "SmolLM2-135M-Instruct",
   environment: { name: "errands", options: { composed: true, moves: 5 } },
-  warmup: { steps: 60, batchSize: 8, learningRate: 3e-4, episodes: 120 },
+  warmup: { steps: 180, batchSize: 8, learningRate: 3e-4, episodes: 120 },
   config: {
     iterations: 30,
     episodesPerIteration: 32,

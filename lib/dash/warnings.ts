@@ -48,6 +48,14 @@ export function warningsOf(read: Read): Warning[] {
       "The critic may predict well without helping the refiner.",
       "nlac eval RUN --diagnose --temperature 1: at a gain of 0, L2 has nothing to learn from.",
     );
+  const uncertainty = quarters(read("entropy/target"));
+  const isDrifting = uncertainty && uncertainty.last > 0.3 && uncertainty.last > 3 * uncertainty.first;
+  if (l1 && isDrifting && l1.last < l1.first)
+    add(
+      "Targets become random while L1 falls",
+      "θ̄, which writes the targets, loses what it could read from an observation.",
+      "A third of targetRate, fewer updatesPerIteration, or rehearsal if there are demonstrations.",
+    );
   if (learned && learned.best - learned.last > 0.2)
     add(
       `Success fell from ${share(learned.best)} to ${share(learned.last)}`,

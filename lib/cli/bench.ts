@@ -1,6 +1,5 @@
 /** `nlac bench`: measures the core against other libraries, each trial in its own process. */
 
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
@@ -10,6 +9,7 @@ import { exceeded, type Report, runSuite } from "../bench/run.ts";
 import { suiteNamed, suites } from "../bench/suite-list.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
 import { stderrReporter } from "../display/reporter.ts";
+import { makeDirectory } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { threadCount, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
@@ -78,6 +78,8 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
     if (!flags.json) console.log(`${text}\n`);
   };
   const directory = flags.out ?? (quick ? undefined : defaultDirectory());
+  // Before the first case, which can take minutes.
+  if (directory !== undefined) makeDirectory(directory);
   let files: string[] = [];
   const report = await runSuite({
     ...{ suite, device, peers, quick, only },
@@ -110,7 +112,6 @@ function defaultDirectory(): string {
  * numbers of threads are not overwritten.
  */
 function write(report: Report, directory: string, only = ""): string[] {
-  mkdirSync(directory, { recursive: true });
   const { date, suite, device, threads, source, machine } = report;
   const plain = (text: string) => text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   const parts = [

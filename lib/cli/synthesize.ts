@@ -1,6 +1,6 @@
 /** `nlac data synthesize`: generates tasks for an environment that has too few. */
 
-import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
+import { accessSync, constants, existsSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { counted } from "../base/counted.ts";
@@ -13,7 +13,7 @@ import {
   type TauBenchTaskRecord,
 } from "../environments/tau-bench/synthesize.ts";
 import { readTasks } from "../environments/tau-bench/tasks.ts";
-import { onDisk } from "../files/disk.ts";
+import { makeDirectory, onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { ServiceSource } from "../services/open-service.ts";
 import { collect, jsonObject, wholeNumber } from "./options.ts";
@@ -84,10 +84,8 @@ async function run(tasks: string, flags: SynthesizeFlags): Promise<void> {
       throw new NlacError("ERR_VALUE", `${file} already exists; give --out another directory.`);
   }
   // Check the output directory first: the service that rephrases the instructions costs money.
-  onDisk(flags.out, () => {
-    mkdirSync(flags.out, { recursive: true });
-    accessSync(flags.out, constants.W_OK);
-  });
+  makeDirectory(flags.out);
+  onDisk(flags.out, () => accessSync(flags.out, constants.W_OK));
   const { data, train, test, seed, questions } = flags;
   const heldOut = flags.holdOut.flatMap((file) => readTasks(file, "held-out").map(({ userId }) => userId));
   const reporter = stderrReporter();

@@ -1,4 +1,12 @@
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, expect, test, vi } from "vitest";
@@ -18,6 +26,15 @@ function interpreter(name: string, body: string): string {
   chmodSync(path, 0o755);
   return path;
 }
+
+test.skipIf(!existsSync("/proc/self"))(
+  "a directory that cannot be made is refused before measuring",
+  async () => {
+    const { code, output, errors } = await nlac("bench", "sampler", "--quick", "--out", "/proc/nlac/results");
+    expect([code, output]).toEqual([1, ""]);
+    expect(errors).toMatch(/^nlac: ERR_IO: \/proc\/nlac/m);
+  },
+);
 
 test("a quick bench measures, prints its report and writes it to the given path", async () => {
   const out = join(root, "results");

@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { tauBench } from "../../lib/environments/tau-bench/index.ts";
@@ -65,6 +65,12 @@ describe("on the command line", () => {
     await server.close();
     expect([code, asked]).toEqual([1, 0]);
     expect(errors).toMatch(/^nlac: ERR_IO: .*users\.json/);
+  });
+
+  test.skipIf(!existsSync("/proc/self"))("a directory below /proc is refused", async () => {
+    const { code, errors } = await run("/proc/nlac/made");
+    expect(code).toBe(1);
+    expect(errors).toMatch(/^nlac: ERR_IO: \/proc\/nlac/);
   });
 
   test("customers of other tasks are held out", async () => {

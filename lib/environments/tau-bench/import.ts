@@ -4,10 +4,10 @@
  * which are parsed and not executed.
  */
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fromFileSystem, NlacError } from "../../base/errors.ts";
-import { requireEmpty } from "../../files/disk.ts";
+import { makeDirectory, requireEmpty } from "../../files/disk.ts";
 import { writeAtomically } from "../../files/write-atomically.ts";
 import { type DomainName, domainNames, openDomain } from "./domain.ts";
 import { readLiteral } from "./literals.ts";
@@ -48,7 +48,7 @@ export function importTauBench(checkout: string, out: string): Imported {
 
 function importDomain(source: string, name: DomainName, out: string): Record<string, number> {
   const directory = join(out, name);
-  mkdirSync(directory, { recursive: true });
+  makeDirectory(directory);
   const read = (...path: string[]) => readFileSync(join(source, ...path), "utf8");
   const write = (file: string, text: string) => writeAtomically(join(directory, file), text);
   for (const file of readdirSync(join(source, "data")).filter((file) => file.endsWith(".json"))) {

@@ -151,6 +151,12 @@ describe("nlac data import tau-bench", () => {
       expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining("wiki.md") }),
     );
   });
+
+  it.skipIf(!existsSync("/proc/self"))("refuses a directory below /proc", () => {
+    expect(() => importTauBench(checkout, "/proc/nlac/data")).toThrowError(
+      expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining("/proc/nlac") }),
+    );
+  });
 });
 
 describe("Python literals", () => {

@@ -2,8 +2,9 @@
 
 import type { Command } from "commander";
 import { closeEnvironment } from "../contract/checks.ts";
+import type { Environment } from "../contract/environment.ts";
 import { openEnvironment } from "../environments/registry.ts";
-import { readEpisodes, trajectoriesPath } from "../episodes/records.ts";
+import { episodesPath, readEpisodes } from "../episodes/records.ts";
 import { recipeOf } from "../recipe/run-recipe.ts";
 import { actionValues, unitScale } from "../training/returns.ts";
 import { type ModelFlags, openModel } from "./model.ts";
@@ -47,19 +48,20 @@ Example:
 
 async function label(run: string, flags: LabelFlags): Promise<void> {
   const recipe = recipeOf(run);
-  const own = recipe.algorithm === "hope" ? recipe.config : undefined;
-  const { name, options } = recipe.environment;
-  const environment = await openEnvironment(name, options);
+  const { config, environment: given } = recipe;
   const { learner } = await openModel(run, flags);
+  let environment: Environment | undefined;
   try {
-    const discount = flags.discount ?? own?.discount ?? 1;
-    const prefixes = flags.prefixes && (own?.prefixes ?? true);
-    const values = actionValues(readEpisodes(trajectoriesPath(run), learner), {
+    environment = await openEnvironment(given.name, given.options);
+    const discount = flags.discount ?? ("discount" in config ? config.discount : 1);
+    const prefixes = flags.prefixes && !("prefixes" in config && !config.prefixes);
+    const values = actionValues(readEpisodes(episodesPath(run), learner), {
       discount,
       prefixes,
     });
     const all = values.map(({ value }) => value);
-    const scale = unitScale(flags.scaling ?? own?.scaling ?? "range", environment, all);
+    const scaling = flags.scaling ?? ("scaling" in config ? config.scaling : "range");
+    const scale = unitScale(scaling, environment, all);
     for (const { trajectory, turn, state, action, value, count, branched } of values)
       console.log(
         JSON.stringify({
@@ -71,6 +73,6 @@ async function label(run: string, flags: LabelFlags): Promise<void> {
       );
   } finally {
     await learner.dispose();
-    await closeEnvironment(environment);
+    if (environment !== undefined) await closeEnvironment(environment);
   }
 }

@@ -7,7 +7,12 @@ import { NlacError } from "../base/errors.ts";
 import { printable } from "../display/printable.ts";
 import { formatFigure } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
-import { type EpisodeRecord, readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
+import {
+  type EpisodeRecord,
+  episodesPath,
+  readEpisodeRecords,
+  trajectoriesPath,
+} from "../episodes/records.ts";
 import { onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { refuseMissingRun } from "../recipe/run-recipe.ts";
@@ -60,12 +65,14 @@ function view(path: string, flags: ViewFlags): void {
 }
 
 function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
-  const file = isRun ? trajectoriesPath(path) : path;
+  const file = isRun ? episodesPath(path) : path;
   const figures = new Map<number, EpisodeFigures>();
+  const branches = new Set<number>();
   const newest = new Map<number, EpisodeRecord>();
   for (const record of readEpisodeRecords(file)) {
     // If an episode was played again after an error, the later record counts.
     figures.set(record.id, figuresOf(record));
+    if (record.branch !== undefined) branches.add(record.id);
     newest.delete(record.id);
     newest.set(record.id, record);
     dropOldest(newest, flags.episodes);
@@ -77,9 +84,14 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
     all.map(({ task }) => task),
   );
   const trials = ofTasks.reduce((max, { length }) => Math.max(max, length), 1);
-  const measured: Measured = isRun
-    ? measuredRun(path, all)
-    : { title: path, figures: summarize(all, trials) };
+  const measured: Measured = !isRun
+    ? { title: path, figures: summarize(all, trials) }
+    : file === trajectoriesPath(path)
+      ? measuredRun(
+          path,
+          all.filter(({ id }) => !branches.has(id)),
+        )
+      : { title: title(readDescription(path)) || path, figures: summarize(all) }; // of clients, in no iterations
   if (flags.report !== undefined) {
     const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
@@ -91,6 +103,8 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
 /**
  * The figures of a run's last iteration, as `nlac train` shows them. The policy changes between
  * iterations: an average over all episodes would describe none of its versions.
+ *
+ * @param episodes without branches, whose actions others proposed
  */
 function measuredRun(path: string, episodes: readonly EpisodeFigures[]): Measured {
   const description = readDescription(path);
@@ -102,7 +116,7 @@ function measuredRun(path: string, episodes: readonly EpisodeFigures[]): Measure
     Number.POSITIVE_INFINITY,
     Number.NEGATIVE_INFINITY,
   ] as [number, number]);
-  const size = config?.episodesPerIteration;
+  const size = config?.episodesPerIteration ?? lastIteration(path);
   // Without iterations, all episodes were recorded by one other policy.
   const count = typeof size === "number" && size > 0 ? size : ids.length;
   const start = Math.max(first, last + 1 - count);
@@ -114,6 +128,17 @@ function measuredRun(path: string, episodes: readonly EpisodeFigures[]): Measure
     figures: summarize(episodes.filter(({ id }) => id >= start)),
     ofRun: { first: start, last, ...(before.length > 0 && { before: summarize(before).success }) },
   };
+}
+
+/**
+ * Number of episodes that the last iteration played, by the metrics: for HOPE it depends on the
+ * number of tasks. Undefined if no row counts episodes.
+ */
+function lastIteration(path: string): number | undefined {
+  let [before, count]: (number | undefined)[] = [0, undefined];
+  for (const { values } of readMetrics(path))
+    if (typeof values.episodes === "number") [before, count] = [count ?? 0, values.episodes];
+  return count === undefined ? undefined : count - before!;
 }
 
 function viewRun(path: string, flags: ViewFlags): void {

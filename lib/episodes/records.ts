@@ -4,6 +4,7 @@
  * state. If the chat history drops the reasoning of a turn, the turn stores all of its ids itself.
  */
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
@@ -14,9 +15,15 @@ import type { Conversation } from "../tokens/conversation.ts";
 import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Outcome, Trajectory } from "./trajectory.ts";
 
-/** The file of a run's episodes. */
+/** The file of the episodes that a run played. */
 export function trajectoriesPath(run: string): string {
   return join(run, "trajectories.jsonl");
+}
+
+/** The file of a run's episodes: of `nlac serve --train`, those of its clients. */
+export function episodesPath(run: string): string {
+  const served = join(run, "episodes.jsonl");
+  return existsSync(served) ? served : trajectoriesPath(run);
 }
 
 /** A reward of a served episode, so that a repeated request gets the same answer. */

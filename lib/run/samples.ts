@@ -7,7 +7,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { type EpisodeRecord, readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
+import { type EpisodeRecord, episodesPath, readEpisodeRecords } from "../episodes/records.ts";
 import { readRecordsOf } from "../files/records.ts";
 
 const whole = z.int().min(0);
@@ -138,7 +138,7 @@ export function withContext(run: string, samples: readonly SampleRecord[]): Samp
   );
   const episodes = new Map<number, EpisodeRecord>();
   if (wanted.size > 0)
-    for (const record of readEpisodeRecords(trajectoriesPath(run)))
+    for (const record of readEpisodeRecords(episodesPath(run)))
       if (wanted.has(record.id)) episodes.set(record.id, record);
   return samples.map((sample) => {
     const episode = episodes.get(sample.trajectory);

@@ -1,11 +1,12 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { learnerDirectory, rewardModelDirectory } from "../../lib/run/checkpoints.ts";
+import { readDescription, writeDescription } from "../../lib/run/description.ts";
 import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { mean } from "../../lib/statistics/mean.ts";
 import { nlac } from "../support/command-line.ts";
@@ -116,6 +117,27 @@ test("label prints a value of every action, and its scaled label", async () => {
     expect(action).toContain("Action:");
   }
   expect(lines.some(({ branched }) => branched)).toBe(true);
+});
+
+test("label discounts returns as the run's method does, also of other methods than hope", async () => {
+  const other = join(root, "discounted");
+  cpSync(run, other, { recursive: true });
+  const { recipe, ...description } = readDescription(other) as { recipe: object };
+  writeDescription(other, {
+    ...description,
+    recipe: { ...recipe, algorithm: "grpo", config: { credit: "turn", discount: 0.5 } },
+  });
+  const valuesOf = async (...flags: string[]) => {
+    const { output, errors } = await nlac("label", other, ...flags);
+    expect(errors).toBe("");
+    return output
+      .trim()
+      .split("\n")
+      .map((line) => (JSON.parse(line) as { value: number }).value);
+  };
+  const values = await valuesOf();
+  expect(values).toEqual(await valuesOf("--discount", "0.5"));
+  expect(mean(values)).toBeLessThan(mean(await valuesOf("--discount", "1")));
 });
 
 test("eval lets the reward model choose, and says what that needs", async () => {

@@ -41,6 +41,56 @@ test("the page of a run shows the success of its last iteration, as training did
     expect(page.match(/"id":\d+/g)).toHaveLength(12); // all transcripts
   }));
 
+test("of HOPE, the last iteration's own episodes count: its branches are by others, and its recipe has no size", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    writeRun(
+      run,
+      [2, 4].map((episodes, step) => ({ step, values: { episodes } })),
+      { name: "hope", config: { episodesPerTask: 1 } },
+    );
+    const records = new RecordWriter(join(run, "trajectories.jsonl"));
+    const branch = (id: number, trajectory: number) => ({
+      ...episode(2 ** 30 + id, 1),
+      branch: { trajectory, turn: 0 },
+    });
+    // The first iteration, its branches, and the second one.
+    for (const record of [
+      episode(0, 0),
+      episode(1, 0),
+      branch(0, 0),
+      branch(1, 1),
+      episode(2, 1),
+      episode(3, 0),
+    ])
+      records.append(record);
+    records.append(branch(2, 2));
+    records.close();
+    const { output, code } = await nlac("view", run, "--report", join(directory, "page.html"));
+    expect(code).toBe(0);
+    expect(output).toMatch(/^hope: the last iteration, episodes 2 to 3 \(2 episodes over 2 tasks\)\n/);
+    expect(output).toMatch(/\n {2}success +0\.5 /);
+    expect(output).toMatch(/\n {2}at first +0 /);
+  }));
+
+test("a run of nlac serve --train shows the episodes of its clients, and its samples their states", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    writeRun(run, [{ step: 0, values: {} }], { name: "served", config: { episodesPerIteration: 2 } });
+    const records = new RecordWriter(join(run, "episodes.jsonl"));
+    for (const [id, reward] of [1, 1, 0, 0].entries())
+      records.append({ ...episode(id, reward), opening: [{ role: "user", content: `Question ${id}` }] });
+    records.close();
+    const samples = new RecordWriter(join(run, "samples.jsonl"));
+    samples.append({ update: 0, trajectory: 3, turn: 0, texts: { target: "y" }, facts: {} });
+    samples.close();
+    const { output, code } = await nlac("view", run, "--report", join(directory, "page.html"));
+    expect(code).toBe(0);
+    expect(output).toMatch(/^served: 4 episodes over 4 tasks\n/);
+    expect(output).toMatch(/\n {2}success +0\.5 /);
+    expect((await nlac("view", run)).output).toContain("▸ state\n    user: Question 3\n");
+  }));
+
 test("names and texts of a run cannot control the terminal", () =>
   inDirectory(async (directory) => {
     const run = join(directory, "run");

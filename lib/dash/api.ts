@@ -135,26 +135,20 @@ async function probe(run: DashRun, number: number): Promise<SampleView> {
 }
 
 /** Every draw of a transition. */
-export function history(run: DashRun, trajectory: number, turn: number): Draw[] {
+export async function history(run: DashRun, trajectory: number, turn: number): Promise<Draw[]> {
   const recorded = new Map(
     run.samples.items.flatMap((item) =>
       item.trajectory === trajectory && item.turn === turn ? [[item.update, item.number]] : [],
     ),
   );
-  return run.draws.items.flatMap((record) =>
-    record.trajectory.flatMap((id, i) => {
-      if (id !== trajectory || record.turn[i] !== turn) return [];
-      return [
-        {
-          update: record.update,
-          ...{ l1: record.l1[i] ?? null, probability: record.probability[i]!, age: record.age[i]! },
-          ...{ target: record.target[i]!, critique: record.critique[i]! },
-          refinement: record.refinement[i]!,
-          sample: recorded.get(record.update) ?? null,
-        },
-      ];
-    }),
-  );
+  const drawn = await run.drawsOf(trajectory, turn);
+  return drawn.map(({ record, i }) => ({
+    update: record.update,
+    ...{ l1: record.l1[i] ?? null, probability: record.probability[i]!, age: record.age[i]! },
+    ...{ target: record.target[i]!, critique: record.critique[i]! },
+    refinement: record.refinement[i]!,
+    sample: recorded.get(record.update) ?? null,
+  }));
 }
 
 function probes(run: DashRun): ProbeList {

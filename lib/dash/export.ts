@@ -43,7 +43,7 @@ export async function exportDash(
     const chosen = chooseSamples(samples(run), maxSamples);
     data[`samples?${new URLSearchParams(ofRun)}`] = chosen;
     for (const { number } of chosen) await add("sample", { ...ofRun, n: String(number) });
-    addHistories(data, run, chosen);
+    await addHistories(data, run, chosen);
     for (const number of run.probes.items.keys()) await add("probe", { ...ofRun, n: String(number) });
   }
   makeDirectory(directory);
@@ -63,10 +63,14 @@ function chooseSamples(all: readonly SampleSummary[], count: number): SampleSumm
   return [...chosen].sort((a, b) => a.number - b.number);
 }
 
-function addHistories(data: Record<string, unknown>, run: DashRun, chosen: readonly SampleSummary[]): void {
+async function addHistories(
+  data: Record<string, unknown>,
+  run: DashRun,
+  chosen: readonly SampleSummary[],
+): Promise<void> {
   for (const { trajectory, turn } of chosen) {
     if (turn === null) continue;
     const query = { run: run.id, episode: String(trajectory), turn: String(turn) };
-    data[`history?${new URLSearchParams(query)}`] ??= history(run, trajectory, turn);
+    data[`history?${new URLSearchParams(query)}`] ??= await history(run, trajectory, turn);
   }
 }

@@ -32,6 +32,7 @@ const previewLength = 90;
 
 export type EpisodeSummary = Pick<EpisodeFigures, "id" | "task" | "outcome" | "reward" | "turns"> & {
   success: number;
+  isBranch: boolean;
 };
 
 export type ProbeSummary = Pick<ProbeRecord, "probe" | "trajectory" | "turn" | "update" | "texts"> & {
@@ -45,7 +46,8 @@ export class DashRun {
   episodes: RecordFollower<EpisodeSummary>;
   #served = false;
   readonly samples: RecordFollower<SampleSummary>;
-  readonly draws: RecordFollower<DrawsRecord>;
+  /** Of each update, the `placeKey` of every draw: the records of a long run have gigabytes. */
+  readonly draws: RecordFollower<Int32Array>;
   readonly probes: RecordFollower<ProbeSummary>;
   #description: Record<string, unknown> = {};
   /** Identifies the run.json that `#description` was read from: a run may be started anew. */
@@ -72,7 +74,7 @@ export class DashRun {
     this.metrics = follow("metrics", (row, where) => recordOf(metricsRow, row, where));
     this.episodes = follow("trajectories", episodeSummary);
     this.samples = follow("samples", sampleSummary);
-    this.draws = follow("draws", (draws, where) => recordOf(drawsRecord, draws, where));
+    this.draws = follow("draws", drawnPlaces);
     this.probes = follow("probes", probeSummary);
   }
 
@@ -143,6 +145,20 @@ export class DashRun {
     return (await this.samples.record(number)) as SampleRecord;
   }
 
+  /** Every draw of a transition, with its place in its record. */
+  async drawsOf(trajectory: number, turn: number): Promise<{ record: DrawsRecord; i: number }[]> {
+    const key = placeKey(trajectory, turn);
+    const found: { record: DrawsRecord; i: number }[] = [];
+    for (const [number, places] of this.draws.items.entries()) {
+      if (!places.includes(key)) continue;
+      const record = (await this.draws.record(number)) as DrawsRecord;
+      // Two transitions may have the same key.
+      for (const [i, id] of record.trajectory.entries())
+        if (id === trajectory && record.turn[i] === turn) found.push({ record, i });
+    }
+    return found;
+  }
+
   async probe(number: number): Promise<ProbeRecord> {
     return (await this.probes.record(number)) as ProbeRecord;
   }
@@ -164,9 +180,12 @@ export class DashRun {
     // Episodes recorded before the run come first and are not counted in the rows.
     const before = this.#recordedBefore(collected.at(-1)?.episodes ?? total);
     let row = 0;
-    return Array.from({ length: total }, (_, i) => {
-      while (row < collected.length - 1 && collected[row]!.episodes <= i - before) row++;
-      return i < before ? 0 : (collected[row]?.step ?? 0);
+    let number = -before - 1;
+    return this.episodes.items.map(({ isBranch }) => {
+      // Branches are not counted either; they follow the episodes of their iteration.
+      if (!isBranch) number++;
+      while (row < collected.length - 1 && collected[row]!.episodes <= number) row++;
+      return number < 0 ? 0 : (collected[row]?.step ?? 0);
     });
   }
 
@@ -246,7 +265,20 @@ export class DashRun {
 function episodeSummary(value: unknown, where: string): EpisodeSummary {
   const record = episodeOf(value, where);
   const { id, task, outcome, reward, turns, success } = figuresOf(record);
-  return { id, task, outcome, reward, turns, success: isFaulty(record) ? -1 : Number(success) };
+  return {
+    ...{ id, task, outcome, reward, turns, isBranch: record.branch !== undefined },
+    success: isFaulty(record) ? -1 : Number(success),
+  };
+}
+
+function drawnPlaces(value: unknown, where: string): Int32Array {
+  const { trajectory, turn } = recordOf(drawsRecord, value, where);
+  return Int32Array.from(trajectory, (id, i) => placeKey(id, turn[i]!));
+}
+
+/** A number for a transition, almost always another one than for other transitions. */
+function placeKey(trajectory: number, turn: number): number {
+  return (Math.imul(trajectory, 1024) + turn) | 0;
 }
 
 function sampleSummary(record: unknown, where: string, number: number): SampleSummary {

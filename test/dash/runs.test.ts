@@ -1,8 +1,9 @@
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync, statSync, truncateSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { serialize } from "node:v8";
 import { afterAll, describe, expect, test, vi } from "vitest";
-import { answer } from "../../lib/dash/api.ts";
+import { answer, history } from "../../lib/dash/api.ts";
 import { DashRuns } from "../../lib/dash/runs.ts";
 import { versionStream } from "../../lib/dash/server.ts";
 import type { RunSummary } from "../../lib/dash/types.ts";
@@ -146,6 +147,56 @@ test("a served run shows the episodes of its clients, and neither a last iterati
   expect(run!.summary()).toMatchObject({ episodes: 3, iterations: null, left: null, fraction: null });
   expect(await run!.episode(2)).toMatchObject({ id: 2, task: "lamp-2" });
   expect(run!.succeeded(1)).toBe(false);
+});
+
+test("branches of HOPE are played before the same update as the episodes of their iteration", async () => {
+  const root = directory();
+  const branch = (id: number, trajectory: number) => ({
+    ...episodeOf(2 ** 30 + id),
+    branch: { trajectory, turn: 0 },
+  });
+  writeRun(join(root, "hope"), {
+    metrics: [2, 4, 6].map((episodes, i) => ({ step: 10 * i, time: i, values: { episodes } })),
+    episodes: [
+      ...[episodeOf(0), episodeOf(1), branch(0, 0), branch(1, 1)],
+      ...[episodeOf(2), episodeOf(3), branch(2, 3)],
+      ...[episodeOf(4), episodeOf(5)],
+    ],
+  });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  expect(runs.all[0]!.updatesBefore()).toEqual([0, 0, 0, 0, 10, 10, 10, 20, 20]);
+});
+
+test("of the draws of a long run, only a few bytes each are held", async () => {
+  const root = directory();
+  const [updates, size] = [20, 500];
+  const at = (draw: (i: number) => number) => Array.from({ length: size }, (_, i) => draw(i));
+  writeRun(join(root, "long"), {
+    draws: Array.from({ length: updates }, (_, update) => ({
+      ...{ update, trajectory: at((i) => i + update), turn: at((i) => i % 7) },
+      ...{ l1: at((i) => i / 3), probability: at((i) => 1 / (i + 3)), age: at((i) => i) },
+      ...{ target: at((i) => i).map(String), critique: at((i) => i).map(() => "no") },
+      refinement: at((i) => i).map(() => "changed"),
+    })),
+  });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const [run] = runs.all;
+  expect(serialize(run!.draws.items).length / (updates * size)).toBeLessThan(5);
+  // Update u drew it at i = 30 - u, with turn i % 7.
+  const draws = await history(run!, 30, 2);
+  expect(draws).toEqual(
+    [0, 7, 14].map((update) => {
+      const i = 30 - update;
+      return {
+        ...{ update, l1: i / 3, probability: 1 / (i + 3), age: i, target: String(i), critique: "no" },
+        ...{ refinement: "changed", sample: null },
+      };
+    }),
+  );
+  // Its key is that of another transition, which was not drawn.
+  expect(await history(run!, 30 + 2 ** 22, 2)).toEqual([]);
 });
 
 test("a run that environment steps end has no number of iterations, and is complete when finished", async () => {

@@ -285,7 +285,7 @@ function sampleSummary(record: unknown, where: string, number: number): SampleSu
   const sample = recordOf(sampleRecordSchema, record, where);
   const { update, trajectory, turn = null, texts, facts, parsed = {}, tokens } = sample;
   const figure = (name: string) => (typeof facts[name] === "number" ? (facts[name] as number) : null);
-  const shown = texts.target ?? texts.episode ?? texts.action ?? "";
+  const shown = texts.target ?? texts.episode ?? texts.chosen ?? texts.attempt ?? texts.action ?? "";
   const critiques = Object.keys(parsed).filter((role) => role.startsWith("critique"));
   return {
     ...{ number, update, trajectory, turn, l1: figure("l1"), l2: figure("l2") },

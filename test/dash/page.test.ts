@@ -306,6 +306,53 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("names of tasks and tools are text, too, and any task can be chosen", async () => {
+    const task = "two  spaces \u202eand\u202c more";
+    const [episode, other] = [episodeOf(0), episodeOf(1)];
+    episode.turns[0]!.action = { text: "", tool: { name: "rm\u202e", arguments: {} } };
+    episode.turns[1] = { ...episode.turns[1]!, malformed: "no tool \u202e" };
+    writeRun(join(root, "odd"), { ...wholeRun(), episodes: [{ ...episode, task }, other] });
+    const { page } = await open("view=episodes&run=odd&n=0");
+    await page.getByText("calls rm⟨U+202E⟩").waitFor();
+    await page.selectOption("select[aria-label=task]", task);
+    await page.getByText("1 of 2 episodes").waitFor();
+    const text = await textOf(page);
+    expect(text).toContain("two spaces ⟨U+202E⟩");
+    expect(text).toContain("unreadable: no tool ⟨U+202E⟩");
+    expect(text).not.toContain("\u202e");
+    await page.close();
+  });
+
+  test("a sample of another method shows what was trained on, and its figures", async () => {
+    const facts = { reward: 1, advantage: -0.5, refinement: true };
+    writeRun(join(root, "others"), {
+      ...wholeRun(),
+      samples: [
+        { update: 0, trajectory: 0, turn: 1, texts: { chosen: "the better", rejected: "the worse" }, facts },
+        { update: 1, trajectory: 1, texts: { episode: "first<end>", "episode 2": "second<end>" }, facts },
+        // As Critique-GRPO's refinement of a played action.
+        { update: 2, trajectory: 2, turn: 0, texts: { episode: "refined<end>" }, facts },
+      ],
+    });
+    const { page } = await open("view=critiques&run=others&n=0");
+    await page.getByText("the worse").waitFor();
+    expect(await page.locator(".row .preview").allInnerTexts()).toEqual([
+      "the better",
+      "first<end>",
+      "refined<end>",
+    ]);
+    const first = await textOf(page);
+    expect(first).toMatch(/Trained on: chosen\s+the better\s+Trained on: rejected\s+the worse/);
+    expect(first).toContain("reward 1 · advantage -0.5");
+    await page.locator(".row").nth(1).click();
+    await page.getByText("second<end>").waitFor();
+    expect(await textOf(page)).not.toContain("Action a");
+    await page.locator(".row").nth(2).click();
+    await page.locator(".part").getByText("refined<end>").waitFor();
+    expect(await textOf(page)).toMatch(/Action a\s+switch 2\s/);
+    await page.close();
+  });
+
   test("a huge text is shown in part at first", async () => {
     writeRun(join(root, "huge"), { ...wholeRun(), episodes: [episodeOf(0, "x y ".repeat(500_000))] });
     const { page } = await open("view=episodes&run=huge&n=0");

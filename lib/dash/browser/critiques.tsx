@@ -62,7 +62,7 @@ export function Critiques() {
         <div class="filters">
           <input
             type="search"
-            placeholder="Search the targets"
+            placeholder="Search the first words"
             aria-label="search"
             value={q}
             onInput={(event) => go({ q: event.currentTarget.value })}

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { EpisodeList, EpisodeTurn, EpisodeView } from "../types.ts";
 import { ask, isExported, useAnswer, versions } from "./api.ts";
-import { counted, figure } from "./format.ts";
+import { counted, figure, visible } from "./format.ts";
 import { LongList, Messages, Note, Words } from "./parts.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
 
@@ -48,7 +48,10 @@ export function Episodes() {
     <select aria-label={name} value={value} onChange={(event) => go({ [name]: event.currentTarget.value })}>
       <option value="">{all}</option>
       {options.map((option) => (
-        <option key={option}>{option}</option>
+        // Without a value, that would be its text with the spaces collapsed.
+        <option key={option} value={option}>
+          {visible(option)}
+        </option>
       ))}
     </select>
   );
@@ -100,7 +103,7 @@ export function Episodes() {
               >
                 <i class={`dot ${kind}`} title={kind} />
                 <b>#{data.id[i]}</b>
-                <span class="task">{data.tasks[data.task[i]!]}</span>
+                <span class="task">{visible(data.tasks[data.task[i]!]!)}</span>
                 <small>
                   {counted(data.turns[i]!, "turn")} · update {figure(data.update[i])}
                 </small>
@@ -151,8 +154,8 @@ function Transcript({ run, id }: { run: string; id: string }) {
         Episode {data.id} <span class={`badge ${kind}`}>{kind}</span>
       </h2>
       <p class="faint">
-        {task} · reward {figure(reward)} · ended by {outcome} · played after {counted(update, "update")} ·
-        seed {seed}
+        {visible(task)} · reward {figure(reward)} · ended by {outcome} · played after{" "}
+        {counted(update, "update")} · seed {seed}
       </p>
       <Messages messages={opening} open={opening.length} />
       {turns.map((turn, i) => (
@@ -198,7 +201,7 @@ function Turn({
       )}
       {tool && (
         <div class="message agent">
-          <span class="role">calls {tool.name}</span>
+          <span class="role">calls {visible(tool.name)}</span>
           <Words text={JSON.stringify(tool.arguments, null, 2)} kind="code" />
         </div>
       )}
@@ -210,7 +213,7 @@ function Turn({
       )}
       {malformed !== undefined && (
         <div class="message fault">
-          <span class="role">unreadable: {malformed}</span>
+          <span class="role">unreadable: {visible(malformed)}</span>
           <Words text={text} />
         </div>
       )}

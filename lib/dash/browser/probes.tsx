@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { ProbeList, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart } from "./chart.tsx";
-import { counted, figure } from "./format.ts";
+import { counted, figure, visible } from "./format.ts";
 import { Note, Words } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
@@ -64,7 +64,7 @@ export function Probes() {
               </b>
               <small>L1 {figure(explained.at(-1)?.l1)}</small>
               <span class="preview">
-                {explained.at(-1)?.texts.target ?? explained.at(-1)?.texts.critique ?? ""}
+                {visible(explained.at(-1)?.texts.target ?? explained.at(-1)?.texts.critique ?? "")}
               </span>
             </a>
           ))}

@@ -12,6 +12,11 @@ import { Messages, Words } from "./parts.tsx";
 import { change, go, state } from "./state.ts";
 import { hottest, Scale, TokenDetails, Tokens } from "./tokens.tsx";
 
+/** Of other methods than NLAC: what an update trained on. */
+const trained = /^(episode|chosen|rejected)/;
+/** Facts that have a place of their own. */
+const placed = ["l1", "l2", "probability", "age", "reward"];
+
 export function Sample({
   sample,
   isProbe = false,
@@ -59,6 +64,10 @@ export function Sample({
           {facts.probability !== undefined && ` · P(i) ${fact(facts.probability)}`}
           {typeof facts.age === "number" && ` · ${counted(facts.age, "episode")} old`} · reward{" "}
           {fact(facts.reward)}
+          {Object.entries(facts).map(
+            ([name, value]) =>
+              typeof value === "number" && !placed.includes(name) && ` · ${name} ${figure(value)}`,
+          )}
         </p>
         {place && (
           <p class="links">
@@ -70,15 +79,25 @@ export function Sample({
           <Messages messages={sample.state} />
         </Part>
         <div class="pair">
-          <Part title="Action a">
-            <Words text={texts.action ?? texts.episode ?? ""} />
-          </Part>
+          {texts.action !== undefined && (
+            <Part title="Action a">
+              <Words text={texts.action} />
+            </Part>
+          )}
           {texts.observation !== undefined && (
             <Part title="Observation o">
               <Words text={texts.observation} />
             </Part>
           )}
         </div>
+        {Object.entries(texts).map(
+          ([role, text]) =>
+            trained.test(role) && (
+              <Part key={role} title={`Trained on: ${role}`}>
+                <Words text={text} />
+              </Part>
+            ),
+        )}
         {texts.future !== undefined && (
           <Part title="Bootstrapped future d′" note="θ̄, after the observation">
             <Words text={texts.future} />

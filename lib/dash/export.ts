@@ -20,7 +20,7 @@ export interface ExportOptions {
   maxSamples: number;
 }
 
-/** Writes `directory`/index.html. Returns its path. Throws ERR_IO, ERR_RUN. */
+/** Writes `directory`/index.html. Returns its path. Throws ERR_IO, ERR_RUN, ERR_VALUE if it is too large. */
 export async function exportDash(
   runs: DashRuns,
   directory: string,

@@ -7,7 +7,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "../base/errors.ts";
-import { hashSource, htmlPage, scriptJson } from "../display/html.ts";
+import { hashSource, htmlPage, pageWithData, scriptJson } from "../display/html.ts";
 
 export interface Assets {
   script: string;
@@ -56,18 +56,23 @@ export function servedPage(): string {
   });
 }
 
-/** @param data answers by path and query */
+/**
+ * @param data answers by path and query
+ * @throws NlacError ERR_VALUE if it is too large
+ */
 export function exportedPage({ script, styles }: Assets, data: Record<string, unknown>): string {
   const sources = [`script-src ${hashSource(script)}`, `style-src ${hashSource(styles)}`];
   const policy = [...always, ...sources].join("; ");
-  return htmlPage({
-    title,
-    styles,
-    head: [`<meta http-equiv="Content-Security-Policy" content="${policy}"/>`, ...head],
-    body: [
-      ...body,
-      `<script type="application/json" id="data">${scriptJson(data)}</script>`,
-      `<script type="module">${script}</script>`,
-    ],
-  });
+  return pageWithData(() =>
+    htmlPage({
+      title,
+      styles,
+      head: [`<meta http-equiv="Content-Security-Policy" content="${policy}"/>`, ...head],
+      body: [
+        ...body,
+        `<script type="application/json" id="data">${scriptJson(data)}</script>`,
+        `<script type="module">${script}</script>`,
+      ],
+    }),
+  );
 }

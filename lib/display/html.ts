@@ -1,6 +1,7 @@
 /** The frame and styles of nlac's pages, and the data and policies in them. */
 
 import { createHash } from "node:crypto";
+import { NlacError } from "../base/errors.ts";
 import { fontFamily, inThemes, themes } from "./image.ts";
 import { escaped } from "./svg.ts";
 
@@ -58,6 +59,23 @@ export function htmlPage(page: {
 /** The source in a content security policy that allows exactly this script or style. */
 export function hashSource(text: string): string {
   return `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+}
+
+/**
+ * The page that `make` returns. Throws ERR_VALUE if it has more characters than a text of Node can
+ * have, 2^29 - 24.
+ */
+export function pageWithData(make: () => string): string {
+  try {
+    return make();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new NlacError(
+      "ERR_VALUE",
+      "The page would have more than 536 million characters. Choose fewer episodes, samples or runs.",
+      { cause: error },
+    );
+  }
 }
 
 /** JSON that is safe inside a script element. */

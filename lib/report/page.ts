@@ -6,7 +6,7 @@
 
 import { readFileSync } from "node:fs";
 import { version } from "../base/version.ts";
-import { hashSource, htmlPage, pageStyles, scriptJson } from "../display/html.ts";
+import { hashSource, htmlPage, pageStyles, pageWithData, scriptJson } from "../display/html.ts";
 import { inThemes, themes } from "../display/image.ts";
 import { formatFigure } from "../display/progress.ts";
 import { escaped, round } from "../display/svg.ts";
@@ -75,7 +75,7 @@ const css = [
   }),
 ].join("\n");
 
-/** A page of figures and episodes. `player` names the agent. */
+/** A page of figures and episodes. `player` names the agent. Throws ERR_VALUE if it is too large. */
 export function renderEpisodes(
   measured: Measured & { player: string },
   episodes: readonly EpisodeRecord[],
@@ -90,34 +90,36 @@ export function renderEpisodes(
   ].join("; ");
   const select = (id: string, all: string) =>
     `<select id="${id}" aria-label="${id}"><option value="">${all}</option></select>`;
-  return htmlPage({
-    title: `${measured.title}: nlac`,
-    styles,
-    head: [`<meta http-equiv="Content-Security-Policy" content="${policy}"/>`],
-    body: [
-      `<h1>${escaped(measured.title)}</h1>`,
-      `<p class="faint">${escaped(headline({ ...measured, title: measured.player }))}</p>`,
-      '<div class="wide"><table>',
-      "<thead><tr><th></th><th></th><th></th><th>95 % interval</th><th></th></tr></thead>",
-      "<tbody>",
-      ...figureLines(measured).map(figureRow),
-      "</tbody>",
-      "</table></div>",
-      ...diagnosisTable(measured.diagnosis),
-      '<div class="controls">',
-      '<input type="search" id="search" placeholder="Search the transcripts" aria-label="search"/>',
-      select("result", "any result"),
-      select("outcome", "any ending"),
-      select("task", "any task"),
-      '<span id="shown" class="faint" role="status"></span>',
-      "</div>",
-      '<main id="episodes"></main>',
-      "<noscript><p>Showing the episodes needs JavaScript.</p></noscript>",
-      `<footer><p>nlac ${escaped(version)}</p></footer>`,
-      `<script type="application/json" id="data">${scriptJson(dataOf(episodes))}</script>`,
-      `<script>${script}</script>`,
-    ],
-  });
+  return pageWithData(() =>
+    htmlPage({
+      title: `${measured.title}: nlac`,
+      styles,
+      head: [`<meta http-equiv="Content-Security-Policy" content="${policy}"/>`],
+      body: [
+        `<h1>${escaped(measured.title)}</h1>`,
+        `<p class="faint">${escaped(headline({ ...measured, title: measured.player }))}</p>`,
+        '<div class="wide"><table>',
+        "<thead><tr><th></th><th></th><th></th><th>95 % interval</th><th></th></tr></thead>",
+        "<tbody>",
+        ...figureLines(measured).map(figureRow),
+        "</tbody>",
+        "</table></div>",
+        ...diagnosisTable(measured.diagnosis),
+        '<div class="controls">',
+        '<input type="search" id="search" placeholder="Search the transcripts" aria-label="search"/>',
+        select("result", "any result"),
+        select("outcome", "any ending"),
+        select("task", "any task"),
+        '<span id="shown" class="faint" role="status"></span>',
+        "</div>",
+        '<main id="episodes"></main>',
+        "<noscript><p>Showing the episodes needs JavaScript.</p></noscript>",
+        `<footer><p>nlac ${escaped(version)}</p></footer>`,
+        `<script type="application/json" id="data">${scriptJson(dataOf(episodes))}</script>`,
+        `<script>${script}</script>`,
+      ],
+    }),
+  );
 }
 
 /** What `nlac eval --diagnose` measured. */
@@ -175,7 +177,14 @@ function dataOf(episodes: readonly EpisodeRecord[]): unknown {
       ...{ id, task, seed, outcome, reward, fault },
       result: isFaulty(episode) ? "faulty" : succeeded(episode) ? "succeeded" : "failed",
       opening: opening.map(({ role, content }) => [role, place(content)]),
-      turns: episode.turns.map(({ state: _, terminated: __, truncated: ___, ...turn }) => turn),
+      turns: episode.turns.map(({ text, action, malformed, observation, reward, info }) => ({
+        text,
+        action,
+        malformed,
+        observation,
+        reward,
+        info,
+      })),
     };
   });
   return { texts: [...texts.keys()], episodes: drawn };

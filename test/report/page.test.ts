@@ -54,6 +54,27 @@ function contents(html: string, name: "script" | "style"): string[] {
   return [...html.matchAll(new RegExp(`<${name}[^>]*>(.*?)</${name}`, "gis"))].map(([, text]) => text!);
 }
 
+test("of a turn, the page has what it shows, and not the ids that reasoning models sampled", () => {
+  const sampled = { tokens: [1, 2, 3], logProbs: "AAAA" };
+  const [{ turns }] = [episode(0)];
+  const { episodes } = dataOf(page([episode(0, { turns: [{ ...turns[0]!, sampled }] })]));
+  expect(Object.keys(episodes[0].turns[0]).sort()).toEqual([
+    "action",
+    "info",
+    "observation",
+    "reward",
+    "text",
+  ]);
+});
+
+test("a page that is too large for a text is a coded error, which says what to do", () => {
+  const long = "x".repeat(2 ** 20);
+  const many = Array.from({ length: 520 }, (_, id) => episode(id, { task: long }));
+  expect(() => page(many)).toThrow(
+    expect.objectContaining({ code: "ERR_VALUE", message: expect.stringContaining("fewer episodes") }),
+  );
+});
+
 const dataOf = (html: string) => JSON.parse(contents(html, "script")[0]!);
 const hostile =
   "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><!--\u2028&amp;";

@@ -3,7 +3,7 @@
  * in this package, a known model that is downloaded once and checked, or a name on the hub.
  */
 
-import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "../base/errors.ts";
@@ -103,7 +103,7 @@ async function fetchModel(model: KnownModel, options: ResolveOptions): Promise<s
   const path = cachedModel(model, env);
   // The file is named only after its checksum was verified, so checking the size is enough.
   if (isCached(model, env)) return path;
-  mkdirSync(join(cacheRoot(env), "models"), { recursive: true });
+  // The lock makes the directory.
   return withLock(
     `${path}.lock`,
     async () => {

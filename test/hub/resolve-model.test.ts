@@ -68,6 +68,13 @@ describe("resolveModel", () => {
     expect(readFileSync(await resolveModel("Tiny", options))).toEqual(weights);
   });
 
+  it.skipIf(!existsSync("/proc/self"))("refuses a cache below /proc", async () => {
+    const { server, options } = await place();
+    const env = { ...options.env, XDG_CACHE_HOME: "/proc/nlac" };
+    await expectFailure(resolveModel("Tiny", { ...options, env }), "ERR_IO", /\/proc\/nlac/);
+    expect(server.requests).toEqual([]);
+  });
+
   it("never connects when offline", async () => {
     const { server, options } = await place();
     await expectFailure(resolveModel("Tiny", { ...options, offline: true }), "ERR_DOWNLOAD");

@@ -99,5 +99,7 @@ export function cpu(name: string, cores: number, memory: number, core = bfloat16
 export function thisMachine(features = cpuFeatures(), limit = process.env.NLAC_INSTRUCTION_SET): Device {
   const allowed = limit === undefined || limit === "avx512_bf16" || limit === "amx_bf16";
   const core = allowed && features.has("avx512_bf16") ? bfloat16Core : otherCore;
-  return cpu("this machine", availableParallelism(), totalmem(), core);
+  // A container's limit; a number beyond any machine's memory, or 0, if there is none.
+  const constrained = process.constrainedMemory() || Number.POSITIVE_INFINITY;
+  return cpu("this machine", availableParallelism(), Math.min(totalmem(), constrained), core);
 }

@@ -1,6 +1,6 @@
-import { availableParallelism } from "node:os";
+import { availableParallelism, totalmem } from "node:os";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu, type Device, gpus, thisMachine } from "../../lib/estimate/devices.ts";
 import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
@@ -456,6 +456,17 @@ describe("measurements on two cores of an AMD EPYC (docs/paper-recipes.md)", () 
     ]);
     expect(thisMachine(bfloat16, "avx2")).toEqual(avx2);
     expect(thisMachine(bfloat16, "amx_bf16")).toEqual(best);
+  });
+
+  test("this machine has the memory that its container may use", () => {
+    const limit = vi.spyOn(process, "constrainedMemory");
+    const memory = (bytes: number) => {
+      limit.mockReturnValue(bytes);
+      return thisMachine(new Set(), undefined).memory;
+    };
+    expect(memory(2 ** 30)).toBe(2 ** 30);
+    for (const none of [0, 2 ** 64]) expect(memory(none)).toBe(totalmem());
+    limit.mockRestore();
   });
 
   test("errands with SmolLM2 have longer texts than with the model made for them", async () => {

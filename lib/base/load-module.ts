@@ -10,11 +10,25 @@ import { messageOf, NlacError } from "./errors.ts";
  * @throws NlacError ERR_CONFIG that names the file
  */
 export async function loadModule(path: string): Promise<unknown> {
+  const module = await importModule(path);
+  return module.default ?? module;
+}
+
+/**
+ * The default export of the file at `path`; undefined if it has none.
+ * @throws NlacError ERR_CONFIG that names the file
+ */
+export async function loadDefault(path: string): Promise<unknown> {
+  const module = await importModule(path);
+  // jiti returns the module itself for a `default` that it does not have.
+  return "default" in module ? module.default : undefined;
+}
+
+async function importModule(path: string): Promise<{ default?: unknown }> {
   // The module's imports of "nlac" resolve to this package, wherever the module is.
   const jiti = createJiti(import.meta.url, { virtualModules: await entryPoints() });
   try {
-    const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
-    return module.default ?? module;
+    return await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
   } catch (error) {
     // The message of a syntax error has several lines; report it on one.
     const reason = messageOf(error).trim().replaceAll(/\s+/g, " ");

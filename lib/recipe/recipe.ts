@@ -19,7 +19,7 @@ import { sacConfig } from "../algorithms/sac.ts";
 import { sftConfig } from "../algorithms/sft.ts";
 import { didYouMean } from "../base/did-you-mean.ts";
 import { NlacError } from "../base/errors.ts";
-import { loadModule } from "../base/load-module.ts";
+import { loadDefault } from "../base/load-module.ts";
 import { clearMessage } from "../base/validation.ts";
 import { environmentPath } from "../environments/registry.ts";
 import { recipeLearner } from "../learner/options.ts";
@@ -244,19 +244,18 @@ export async function importExported(
   path: string,
   kind: "Recipe" | "Comparison",
 ): Promise<Record<string, unknown>> {
-  const loaded = await loadModule(path);
+  const loaded = await loadDefault(path);
+  const name = kind.toLowerCase();
+  const refuse = (reason: string, cause?: unknown) =>
+    new NlacError("ERR_CONFIG", `${path} ${reason}`, { cause });
+  const howTo = `export a ${name}: export default define${kind}({ … }).`;
+  if (loaded === undefined) throw refuse(`has no default export. It must ${howTo}`);
+  if (typeof loaded !== "object" || loaded === null) throw refuse(`must ${howTo}`);
   let exported: unknown;
   try {
     exported = structuredClone(loaded);
   } catch (error) {
-    const message = `${path} is not a ${kind.toLowerCase()}: it must be a plain value, but it contains functions.`;
-    throw new NlacError("ERR_CONFIG", message, { cause: error });
-  }
-  if (typeof exported !== "object" || exported === null) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      `${path} must export a ${kind.toLowerCase()}: export default define${kind}({ … }).`,
-    );
+    throw refuse(`is not a ${name}: it must be a plain value, but it contains functions.`, error);
   }
   return exported as Record<string, unknown>;
 }

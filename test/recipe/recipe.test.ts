@@ -136,6 +136,14 @@ test.each([
   ["an import of nothing", "mine.ts", 'import "./nothing.ts";', "nothing.ts"],
   ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "it contains functions"],
   ["no object", "mine.ts", "export default 5;", "must export a recipe"],
+  ["no default export", "mine.ts", 'export const recipe = { name: "r" };', "has no default export. It must"],
+  [
+    "no default export in JavaScript",
+    "mine.mjs",
+    "export const f = () => 5;",
+    "has no default export. It must",
+  ],
+  ["an empty file", "mine.ts", "", "has no default export. It must"],
   ["fields that do not fit", "mine.ts", "export default { name: 5 };", "model"],
 ])("%s is an error that names the file", async (_, name, text, reason) => {
   const path = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), name);

@@ -31,9 +31,13 @@ export interface DryRun {
 /**
  * Resolves and estimates `recipe`. Starts no training and writes no files.
  *
- * @throws NlacError for an environment that cannot be opened unless only something is missing here, such as data
+ * @throws NlacError for an environment that cannot be opened unless only something is missing here, such as data;
+ *   ERR_MODEL_NOT_FOUND for an unknown name of a model
  */
 export async function dryRun(recipe: Recipe): Promise<DryRun> {
+  // Another command may make a path, or the model may be on the hub: then only the estimate is missing.
+  const { model } = recipe;
+  if (typeof model === "string" && !model.includes("/") && !existsSync(model)) findShape(model);
   const environment = await orFault(() => figuresOf(recipe), NotHere);
   const play =
     "fault" in environment ? undefined : { turns: environment.turns, tasks: environment.trainingTasks };

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
-import { shippedModel } from "../hub/resolve-model.ts";
+import { shippedModel, shippedModels } from "../hub/resolve-model.ts";
 import type { AdapterOptions } from "../learner/options.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
@@ -106,7 +106,7 @@ export function findShape(model: string | { config: Record<string, unknown> }): 
   if (shape !== undefined) return shape;
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
-    `${model} is not a directory with a config.json, a .gguf file, a run, or one of ${Object.keys(publicModels).join(", ")}.`,
+    `${model} is not a directory with a config.json, a .gguf file, a run, or one of ${[...shippedModels(), ...Object.keys(publicModels)].join(", ")}.`,
   );
 }
 

@@ -78,8 +78,13 @@ export async function resolveModel(name: string, options: ResolveOptions = {}): 
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
     `There is no model "${name}": it is not a directory, a .gguf file or a name on the hub (organisation/model). ` +
-      `Known names: ${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
+      `Known names: ${[...known.map((candidate) => candidate.name), ...shippedModels()].join(", ")}.`,
   );
+}
+
+/** Names of the models in the package. */
+export function shippedModels(): string[] {
+  return readdirSync(shipped).sort();
 }
 
 /** The directory of a model in the package; undefined if there is none of this name. */

@@ -70,7 +70,7 @@ describe("nlac train --dry-run", () => {
   const ofEnvironment = async (environment: object, ...flags: string[]) =>
     inDirectory(async (directory) => {
       const path = join(directory, "mine.json");
-      writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment }));
+      writeFileSync(path, JSON.stringify({ name: "mine", model: "./none", environment }));
       return await nlac("train", path, "--dry-run", ...flags);
     });
 
@@ -85,9 +85,17 @@ describe("nlac train --dry-run", () => {
       const { code, output, errors } = await ofEnvironment(environment);
       expect([code, errors]).toEqual([0, ""]);
       expect(output.replaceAll(/\s+/g, " ")).toContain(`cannot be opened here: ERR_CONFIG: ${lacking}`);
-      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
+      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: \.\/none is not a directory/m);
     }
     vi.unstubAllEnvs();
+  });
+
+  test("fails for an unknown name of a model, and lists those of the package", async () => {
+    const dry = await nlac("train", "quickstart", "--dry-run", "--set", "model=errands-bas");
+    expect([dry.code, dry.output]).toEqual([1, ""]);
+    expect(dry.errors).toMatch(
+      /^nlac: ERR_MODEL_NOT_FOUND: errands-bas is not .+ one of errands-base, SmolLM2/,
+    );
   });
 
   test("estimates a model of the hub without its weights", async () => {

@@ -1,13 +1,11 @@
 /** `nlac eval`: success rate on an environment, with confidence intervals. */
 
-import { accessSync, constants } from "node:fs";
-import { dirname } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { NlacError } from "../base/errors.ts";
 import { closeEnvironment } from "../contract/checks.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
-import { onDisk } from "../files/disk.ts";
 import type { RecordWriter } from "../files/records.ts";
+import { requireWritable } from "../files/write-atomically.ts";
 import type { Learner } from "../learner/learner.ts";
 import { bestOfPlayer } from "../playing/best-of-player.ts";
 import { noopPlayer } from "../playing/noop-player.ts";
@@ -186,8 +184,7 @@ async function run(runOrModel: string, flags: EvalFlags, command: Command): Prom
   if (flags.resume && flags.record === undefined)
     throw new NlacError("ERR_VALUE", "--resume needs the --record of the stopped evaluation.");
   // Check the output paths before any episode is played.
-  const { report } = flags;
-  if (report !== undefined) onDisk(report, () => accessSync(dirname(report), constants.W_OK));
+  if (flags.report !== undefined) requireWritable(flags.report);
   const record = flags.record === undefined ? undefined : openRecord(flags.record, flags.resume === true);
   try {
     await measure(runOrModel, flags, record);

@@ -288,12 +288,14 @@ test("incompatible options, and files without records, are rejected before anyth
     ["ERR_VALUE", "--constrain-actions", "eval", "do-nothing", ...errands, "--constrain-actions"],
     ["ERR_VALUE", "--report", "eval", "do-nothing", ...errands, "--critic", "x", "--report", "y.html"],
     ["ERR_IO", "none", "eval", "do-nothing", ...errands, "--report", join(root, "none", "x.html")],
+    ["ERR_IO", "directory", "eval", "do-nothing", ...errands, "--report", root],
+    ["ERR_IO", empty, "eval", "do-nothing", ...errands, "--report", join(empty, "x.html")],
     ["ERR_EMPTY", empty, "view", empty],
     ["ERR_IO", none, "view", none],
     ["ERR_CONFIG", "do-nothing", "eval", "do-nothing", "--environment", "x.ts"],
   ] as const) {
-    const { errors, code: exit } = await nlac(...argv);
-    expect(exit).toBe(1);
+    const { errors, output, code: exit } = await nlac(...argv);
+    expect([exit, output]).toEqual([1, ""]);
     expect(errors).toContain(`nlac: ${code}: `);
     if (code !== "ERR_CONFIG") expect(errors).toContain(named);
   }

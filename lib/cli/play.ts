@@ -5,6 +5,7 @@ import { isAborted, NlacError } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
 import { closeEnvironment, startEpisode, takeStep, tasksOf } from "../contract/checks.ts";
 import { type Environment, type Episode, isOver } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import { formatFigure } from "../display/progress.ts";
 import {
   environmentNames,
@@ -23,7 +24,7 @@ import {
   unreadableMessage,
 } from "../prompts/policy.ts";
 import { say } from "./messages.ts";
-import { type ModelFlags, openModel } from "./model.ts";
+import { type ModelFlags, type OpenedModel, openModel } from "./model.ts";
 import {
   asFlag,
   isGiven,
@@ -35,6 +36,7 @@ import {
 } from "./options.ts";
 import { Person } from "./person.ts";
 import { playYourself } from "./play-yourself.ts";
+import { stoppable } from "./stop.ts";
 import { fitted } from "./wrap.ts";
 
 interface PlayFlags extends ModelFlags {
@@ -109,7 +111,7 @@ async function playAlone(name: string, flags: PlayFlags, command: Command): Prom
   try {
     await playYourself(environment, await chooseTask(environment, flags), { seed: flags.seed, person });
   } catch (error) {
-    if (!isInterruption(error, person)) throw error;
+    if (!isAborted(error) || !person.signal.aborted) throw error;
   } finally {
     person.close();
     await closeEnvironment(environment);
@@ -117,12 +119,8 @@ async function playAlone(name: string, flags: PlayFlags, command: Command): Prom
   if (person.signal.aborted) sayStopped();
 }
 
-function isInterruption(error: unknown, person: Person | undefined): boolean {
-  return isAborted(error) && person?.signal.aborted === true;
-}
-
 function sayStopped(): void {
-  say("nlac: stopped by Ctrl-C");
+  say("nlac: stopped");
   process.exitCode = 130; // the shell's convention for Ctrl-C
 }
 
@@ -133,23 +131,49 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     throw new NlacError(error.code, message, { cause: error });
   });
   const person = flags.oracle ? new Person(process.stdin, process.stdout) : undefined;
-  let environment: Environment | undefined;
+  let signal: AbortSignal | undefined;
+  try {
+    await stoppable(say, "the episode", (stop) => {
+      // At a terminal the person's reader gets Ctrl-C; a signal must also end its waiting for a line.
+      stop.addEventListener("abort", () => person?.close());
+      signal = person === undefined ? stop : AbortSignal.any([stop, person.signal]);
+      return showEpisode({ learner, recipe }, flags, person, signal);
+    });
+  } catch (error) {
+    if (!isAborted(error) || !signal?.aborted) throw error;
+  } finally {
+    person?.close();
+    await learner.dispose();
+  }
+  if (signal?.aborted) sayStopped();
+}
+
+/** Shows one episode of a model; with `person`, who answers it in place of the environment. */
+async function showEpisode(
+  { learner, recipe }: OpenedModel,
+  flags: PlayFlags,
+  person: Person | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const name = environmentPath(flags.environment ?? recipe?.environment.name ?? "twentyQuestions");
+  const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
+  const environment = await openEnvironment(name, options);
+  const { actionFormat, maxTurns } = environment;
   let episode: Episode | undefined;
   try {
-    const name = environmentPath(flags.environment ?? recipe?.environment.name ?? "twentyQuestions");
-    const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
-    environment = await openEnvironment(name, options);
     const task = await chooseTask(environment, flags);
-    episode = await startEpisode(environment, task, { seed: flags.seed });
-    const messages = policyMessages(episode.observation, environment.actionFormat);
-    const conversation = policyConversation(learner, episode.observation, environment.actionFormat);
+    const { seed } = flags;
+    const started = await withTimeout(() => startEpisode(environment, task, { seed, signal }), { signal });
+    episode = started;
+    const messages = policyMessages(started.observation, actionFormat);
+    const conversation = policyConversation(learner, started.observation, actionFormat);
     for (const { role, content } of messages) console.log(fitted(`[${role}]\n${content}\n`));
     if (person === undefined) console.log(fitted(`(the task: ${environment.taskId(task)})\n`));
 
     let reward = 0;
     let done = false;
     let turn = 0;
-    for (; turn < environment.maxTurns && !done; turn++) {
+    for (; turn < maxTurns && !done; turn++) {
       const prompt = conversation.prompt();
       if (prompt.length >= learner.maxPositions) {
         console.log("The conversation exceeds the model's context length.");
@@ -167,30 +191,28 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
             seed: derivedSeed(flags.seed, streams.policy, turn),
           },
         ],
-        { signal: person?.signal },
+        { signal },
       );
       conversation.appendGeneration(generation!);
       console.log(fitted(`${turn + 1}. ${generation!.text.trim()}`));
       if (person !== undefined) {
         const answer = await person.ask("   you: ");
         if (answer === undefined || answer.trim() === "") {
-          if (!person.signal.aborted) console.log(`Ended at turn ${turn + 1}.`);
+          if (!signal.aborted) console.log(`Ended at turn ${turn + 1}.`);
           break;
         }
         conversation.append({ role: "user", content: answer });
         continue;
       }
-      const parsed = parseAction(
-        withoutThought(generation!.text),
-        environment.actionFormat,
-        conversation.tools,
-      );
+      const parsed = parseAction(withoutThought(generation!.text), actionFormat, conversation.tools);
       if (!parsed.ok) {
         console.log(fitted(`   (not readable: ${parsed.reason})`));
-        conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));
+        conversation.append(unreadableMessage(parsed.reason, actionFormat));
         continue;
       }
-      const result = checkedStep(await takeStep(environment, episode, parsed.action));
+      const result = checkedStep(
+        await withTimeout(() => takeStep(environment, started, parsed.action), { signal }),
+      );
       const answer = result.observation.map(({ content }) => content).join(" ");
       console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);
@@ -198,19 +220,14 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       done = isOver(result);
     }
     if (person === undefined) {
-      if (!done && turn === environment.maxTurns) reward += await checkedScore(episode);
+      if (!done && turn === maxTurns) reward += await withTimeout(() => checkedScore(started), { signal });
       const total = done ? reward : reward + costOfLeaving(environment, reward);
       console.log(`\nReward: ${formatFigure(total)}`);
     }
-  } catch (error) {
-    if (!isInterruption(error, person)) throw error;
   } finally {
-    person?.close();
     await episode?.close();
-    if (environment !== undefined) await closeEnvironment(environment);
-    await learner.dispose();
+    await closeEnvironment(environment);
   }
-  if (person?.signal.aborted) sayStopped();
 }
 
 async function chooseTask(environment: Environment, flags: PlayFlags): Promise<unknown> {

@@ -1,5 +1,6 @@
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -210,6 +211,48 @@ describe("the command", () => {
     expect((await nlac("play", "errands", "--task", "none")).errors).toContain("ERR_CONFIG");
   });
 });
+
+test.each(["SIGINT", "SIGTERM"] as const)(
+  "%s ends a model's episode, also while the environment is silent, and closes the environment",
+  async (name) => {
+    const closed = join(root, `closed-${name}`);
+    const file = join(root, `silent-${name}.mjs`);
+    writeFileSync(
+      file,
+      `import { writeFileSync } from "node:fs";
+      import { environments } from "nlac";
+      const errands = environments.errands();
+      export default { ...errands, start: async (task, options) => {
+          const step = () => new Promise(() => {
+            const timer = setTimeout(() => {}, 1e9);
+            options.signal.addEventListener("abort", () => clearTimeout(timer));
+            console.log("silent");
+          });
+          return { ...(await errands.start(task, options)), step };
+        },
+        close: async () => writeFileSync(${JSON.stringify(closed)}, "") };`,
+    );
+    const child = spawn(process.execPath, [
+      ...["--import", "jiti/register", program, "play", "errands-base", "--environment", file],
+      ...["--temperature", "0"],
+    ]);
+    const ended = once(child, "exit");
+    let [output, errors] = ["", ""];
+    child.stdout.on("data", (chunk) => {
+      output += chunk;
+      if (output.includes("silent")) child.kill(name);
+    });
+    child.stderr.on("data", (chunk) => {
+      errors += chunk;
+    });
+    const stuck = setTimeout(() => child.kill("SIGKILL"), 60_000); // the environment never answers
+    expect(await ended).toEqual([130, null]);
+    clearTimeout(stuck);
+    expect(errors).toMatch(new RegExp(`^${name}: stopping the episode .+\nnlac: stopped\n$`));
+    expect(existsSync(closed)).toBe(true);
+  },
+  90_000,
+);
 
 test("an unknown model, environment or task is an error that lists the known ones", async () => {
   const nothing = await nlac("play", "nosuch");

@@ -75,10 +75,15 @@ export function warningsOf(read: Read): Warning[] {
       "The environment or a service failed.",
       "nlac env check; look at the episodes with faults.",
     );
-  for (const loss of ["critic", "policy"]) {
-    if (recent(`skipped/${loss}`).some((value) => value > 0))
+  // Methods with one step per update have one metric; NLAC and ArCHer have one per loss.
+  for (const [metric, steps] of [
+    ["skipped", "Steps"],
+    ["skipped/critic", "Steps of the critic"],
+    ["skipped/policy", "Steps of the policy"],
+  ] as const) {
+    if (recent(metric).some((value) => value > 0))
       add(
-        `Steps of the ${loss} were skipped`,
+        `${steps} were skipped`,
         "A gradient was not finite; ten in a row end the run.",
         "Smaller learning rates, float32.",
       );

@@ -13,20 +13,17 @@ const window = 5;
  */
 const leastSuccess = 0.2;
 const lostShare = 0.25;
-/**
- * The share of readable actions has collapsed if it was at least the first number, and the latest
- * average is below the second.
- */
-const readable = 0.8;
-const unreadable = 0.4;
+/** The same for the share of readable actions. */
+const leastReadable = 0.8;
+const unreadableShare = 0.5;
 
 export class CollapseDetector {
   readonly #watched = [
     new Fall("eval/success", "success in evaluations", { least: leastSuccess, share: lostShare }),
     new Fall("rollout/success", "success of training episodes", { least: leastSuccess, share: lostShare }),
     new Fall("parse/action", "the share of readable actions", {
-      least: readable,
-      share: unreadable / readable,
+      least: leastReadable,
+      share: unreadableShare,
     }),
   ];
 

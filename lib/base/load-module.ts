@@ -51,9 +51,10 @@ const entries = {
  */
 async function entryPoints(): Promise<Record<string, unknown>> {
   const extension = extensionOf(import.meta.url);
-  const load = async ([name, file]: [string, string]) => [
-    name,
-    (await import(new URL(`../${file}${extension}`, import.meta.url).href)) as unknown,
-  ];
-  return Object.fromEntries(await Promise.all(Object.entries(entries).map(load)));
+  const loaded: Record<string, unknown> = {};
+  // One after another: jiti, which runs the sources, gives a module that another import is still
+  // evaluating as it is then, without its exports.
+  for (const [name, file] of Object.entries(entries))
+    loaded[name] = await import(new URL(`../${file}${extension}`, import.meta.url).href);
+  return loaded;
 }

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { importLib } from "./build-native.mjs";
 
-const { adviceText, phrases } = await importLib("environments/errands/words");
+const { adviceText, eventText } = await importLib("environments/errands/words");
 const { readEpisodeRecords } = await importLib("episodes/records");
 const { readSamples } = await importLib("run/samples");
 
@@ -18,11 +18,6 @@ const { values, positionals: runs } = parseArgs({
   options: { every: { type: "string", default: "160" } },
 });
 const every = Number(values.every);
-
-/** The words of the desk that describe an event. */
-function wordsOf({ kind, thing }) {
-  return kind === "refused" ? phrases.refuses : `${kind === "took" ? phrases.took : phrases.wants}${thing}`;
-}
 
 /** [{ update, event, text, parsed }] */
 function targetsOf(run) {
@@ -67,7 +62,7 @@ for (const run of runs) {
       [
         ...[run, `${first} to ${Math.min(first + every - 1, last)}`, all.length],
         share(all, ({ parsed }) => parsed?.ok === true),
-        share(all, ({ text, event }) => text.includes(wordsOf(event))),
+        share(all, ({ text, event }) => text.includes(eventText(event))),
         ...[refused.length, share(refused, ({ parsed }) => parsed?.yes === false)],
         share(refused, ({ text, event }) => text.includes(adviceText("first", event.thing))),
         ...[taken.length, share(taken, ({ parsed }) => parsed?.yes === true)],

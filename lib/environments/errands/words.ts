@@ -103,7 +103,8 @@ export type Ending = { kind: "done" } | { kind: "late" } | { kind: "lost"; over:
 /** How an errand may end, in a prediction; `moves` includes this move. */
 export type Prospect = { kind: "done"; moves: number } | Exclude<Ending, { kind: "done" }>;
 
-function eventText(event: Event): string {
+/** The words of the desk that describe an event. */
+export function eventText(event: Event): string {
   if (event.kind === "refused") return phrases.refuses;
   return `${event.kind === "took" ? phrases.took : phrases.wants}${event.thing}`;
 }

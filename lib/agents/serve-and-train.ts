@@ -17,6 +17,7 @@ import { closeEnvironment, tasksOf } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
+import { servedEpisodesPath } from "../episodes/records.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { onDisk } from "../files/disk.ts";
 import { Learner } from "../learner/learner.ts";
@@ -164,7 +165,7 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
   try {
     const isFound = isRun(path);
     // Without checkpoints it may still have episodes, if somebody deleted its checkpoints.
-    const file = join(path, "episodes.jsonl");
+    const file = servedEpisodesPath(path);
     const recorded = onDisk(file, () => statSync(file, { throwIfNoEntry: false }))?.size ?? 0;
     const isContinued = isFound && (hasCheckpoint(path) || recorded > 0);
     if (isFound && !isContinued) {

@@ -5,7 +5,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type EpisodeFigures, figuresOf } from "../episodes/figures.ts";
-import { type EpisodeRecord, episodeOf } from "../episodes/records.ts";
+import { type EpisodeRecord, episodeOf, servedEpisodesPath } from "../episodes/records.ts";
 import { isFaulty } from "../episodes/trajectory.ts";
 import { recordOf } from "../files/records.ts";
 import { readDescription } from "../run/description.ts";
@@ -95,7 +95,7 @@ export class DashRun {
 
   /** A run of `nlac serve --train` has the episodes of its clients in a separate file. */
   #findServed(): void {
-    const path = join(this.path, "episodes.jsonl");
+    const path = servedEpisodesPath(this.path);
     if (this.#served || !existsSync(path)) return;
     this.#served = true;
     this.episodes = new RecordFollower(path, episodeSummary);

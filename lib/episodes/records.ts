@@ -20,9 +20,14 @@ export function trajectoriesPath(run: string): string {
   return join(run, "trajectories.jsonl");
 }
 
+/** The file of the rewarded episodes of the clients of `nlac serve --train`. */
+export function servedEpisodesPath(run: string): string {
+  return join(run, "episodes.jsonl");
+}
+
 /** The file of a run's episodes: of `nlac serve --train`, those of its clients. */
 export function episodesPath(run: string): string {
-  const served = join(run, "episodes.jsonl");
+  const served = servedEpisodesPath(run);
   return existsSync(served) ? served : trajectoriesPath(run);
 }
 

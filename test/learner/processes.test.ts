@@ -2,31 +2,41 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
+import type { GenerateRequest } from "../../lib/model/language-model.ts";
 import { codeOf, vocab } from "../support/learner-checks.ts";
+import { endOfTurn } from "../support/scripted-model.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
+
+const config = { ...tinyConfig, max_position_embeddings: 100_000 };
+/** Takes far longer than any test: nothing but its length ends it. */
+const long = { tokens: [1], maxNewTokens: 90_000, forbidden: [endOfTurn] };
 
 describe("dispose", () => {
   it("finishes what runs, rejects what waits, and is idempotent", async () => {
-    const model = await tinyLearner();
-    const started = new Promise<void>((resolve) => {
-      model.generate([{ tokens: [1], maxNewTokens: 1 }], { onToken: () => resolve() });
-    });
-    await started;
-    let first: () => void = () => {};
-    const begun = new Promise<void>((resolve) => {
-      first = resolve;
-    });
-    // Long enough to be running still when a busy machine delivers its first token late.
-    const running = model.generate(
+    const model = await tinyLearner({}, config);
+    const abort = new AbortController();
+    const begin = (requests: GenerateRequest[], signal?: AbortSignal) => {
+      let begun: () => void = () => {};
+      const first = new Promise<void>((resolve) => {
+        begun = resolve;
+      });
+      const done = model.generate(requests, { onToken: () => begun(), signal });
+      return { first, done };
+    };
+    // Runs until it is aborted, so that the calls after it wait however slow the machine is.
+    const endless = begin([long], abort.signal);
+    const endlessCode = codeOf(endless.done);
+    const running = begin(
       Array.from({ length: 64 }, (_, seed) => ({ tokens: [1], maxNewTokens: 100, seed })),
-      { onToken: () => first() },
     );
-    await begun;
+    await Promise.all([endless.first, running.first]);
     const waiting = [model.targetDistance(), model.logits([[1]]), model.step({ learningRate: 1 })];
     const codes = Promise.all(waiting.map(codeOf));
     const disposing = [model.dispose(), model.dispose()];
     expect(await codes).toEqual(["ERR_DISPOSED", "ERR_DISPOSED", "ERR_DISPOSED"]);
-    expect(await running).toHaveLength(64);
+    expect(await running.done).toHaveLength(64);
+    abort.abort();
+    expect(await endlessCode).toBe("ERR_ABORTED");
     await Promise.all(disposing);
     await model.dispose();
     await model[Symbol.asyncDispose]();
@@ -71,13 +81,11 @@ describe("processes and threads", () => {
     const script = `
       import { createJiti } from "jiti";
       import { Worker } from "node:worker_threads";
-      const config = ${JSON.stringify({ ...tinyConfig, max_position_embeddings: 100_000 })};
+      const config = ${JSON.stringify(config)};
       const { Learner } = await createJiti(${JSON.stringify(`${root}x.js`)}).import("./lib/learner/learner.ts");
       const model = ${make};
-      const endless = () =>
-        new Promise((resolve) => {
-          model.generate([{ tokens: [1], maxNewTokens: 90_000, temperature: 5, topK: 200 }], { onToken: resolve });
-        });
+      const long = ${JSON.stringify(long)};
+      const endless = () => new Promise((resolve) => model.generate([long], { onToken: resolve }));
       ${body}`;
     const run = promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], { cwd: root });
     return run.then(
@@ -104,16 +112,16 @@ describe("processes and threads", () => {
 
   it("a worker thread can be ended amid a computation, again and again", async () => {
     const body = `
-      const source = "(" + (async (root, config) => {
+      const source = "(" + (async (root, config, long) => {
         const { parentPort } = require("node:worker_threads");
         const { createJiti } = require("jiti");
         const { Learner } = await createJiti(root + "x.js").import("./lib/learner/learner.ts");
         const model = await Learner.create(config, { dtype: "float32" });
         const started = () => parentPort.postMessage("started");
         let once = () => { once = () => {}; started(); };
-        model.generate([{ tokens: [1], maxNewTokens: 90000, temperature: 5 }], { onToken: () => once() });
+        model.generate([long], { onToken: () => once() });
         model.targetDistance();
-      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + "," + JSON.stringify(config) + ")";
+      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + "," + JSON.stringify(config) + "," + JSON.stringify(long) + ")";
       for (let i = 0; i < 2; i++) {
         const worker = new Worker(source, { eval: true, execArgv: [] });
         await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));

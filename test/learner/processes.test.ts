@@ -4,16 +4,11 @@ import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { GenerateRequest } from "../../lib/model/language-model.ts";
 import { codeOf, vocab } from "../support/learner-checks.ts";
-import { endOfTurn } from "../support/scripted-model.ts";
-import { tinyConfig, tinyLearner } from "../support/tiny.ts";
-
-const config = { ...tinyConfig, max_position_embeddings: 100_000 };
-/** Takes far longer than any test: nothing but its length ends it. */
-const long = { tokens: [1], maxNewTokens: 90_000, forbidden: [endOfTurn] };
+import { endless, longConfig, tinyLearner } from "../support/tiny.ts";
 
 describe("dispose", () => {
   it("finishes what runs, rejects what waits, and is idempotent", async () => {
-    const model = await tinyLearner({}, config);
+    const model = await tinyLearner({}, longConfig);
     const abort = new AbortController();
     const begin = (requests: GenerateRequest[], signal?: AbortSignal) => {
       let begun: () => void = () => {};
@@ -23,20 +18,19 @@ describe("dispose", () => {
       const done = model.generate(requests, { onToken: () => begun(), signal });
       return { first, done };
     };
-    // Runs until it is aborted, so that the calls after it wait however slow the machine is.
-    const endless = begin([long], abort.signal);
-    const endlessCode = codeOf(endless.done);
+    const aborted = begin([endless], abort.signal);
+    const abortedCode = codeOf(aborted.done);
     const running = begin(
       Array.from({ length: 64 }, (_, seed) => ({ tokens: [1], maxNewTokens: 100, seed })),
     );
-    await Promise.all([endless.first, running.first]);
+    await Promise.all([aborted.first, running.first]);
     const waiting = [model.targetDistance(), model.logits([[1]]), model.step({ learningRate: 1 })];
     const codes = Promise.all(waiting.map(codeOf));
     const disposing = [model.dispose(), model.dispose()];
     expect(await codes).toEqual(["ERR_DISPOSED", "ERR_DISPOSED", "ERR_DISPOSED"]);
     expect(await running.done).toHaveLength(64);
     abort.abort();
-    expect(await endlessCode).toBe("ERR_ABORTED");
+    expect(await abortedCode).toBe("ERR_ABORTED");
     await Promise.all(disposing);
     await model.dispose();
     await model[Symbol.asyncDispose]();
@@ -81,11 +75,11 @@ describe("processes and threads", () => {
     const script = `
       import { createJiti } from "jiti";
       import { Worker } from "node:worker_threads";
-      const config = ${JSON.stringify(config)};
+      const config = ${JSON.stringify(longConfig)};
       const { Learner } = await createJiti(${JSON.stringify(`${root}x.js`)}).import("./lib/learner/learner.ts");
       const model = ${make};
-      const long = ${JSON.stringify(long)};
-      const endless = () => new Promise((resolve) => model.generate([long], { onToken: resolve }));
+      const endless = ${JSON.stringify(endless)};
+      const begin = () => new Promise((resolve) => model.generate([endless], { onToken: resolve }));
       ${body}`;
     const run = promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], { cwd: root });
     return run.then(
@@ -95,12 +89,12 @@ describe("processes and threads", () => {
   };
 
   it("process.exit amid a computation ends at once, with its code", async () => {
-    const exited = await inChild("await endless(); model.targetDistance(); process.exit(7);");
+    const exited = await inChild("await begin(); model.targetDistance(); process.exit(7);");
     expect(exited).toMatchObject({ code: 7, signal: null });
   });
 
   it("an uncaught error amid a computation ends the process as usual", async () => {
-    const exited = await inChild("await endless(); throw new Error('that was it');");
+    const exited = await inChild("await begin(); throw new Error('that was it');");
     expect(exited).toMatchObject({ code: 1, signal: null });
     expect(exited.stdout).toContain("that was it");
   });
@@ -112,16 +106,16 @@ describe("processes and threads", () => {
 
   it("a worker thread can be ended amid a computation, again and again", async () => {
     const body = `
-      const source = "(" + (async (root, config, long) => {
+      const source = "(" + (async (root, config, endless) => {
         const { parentPort } = require("node:worker_threads");
         const { createJiti } = require("jiti");
         const { Learner } = await createJiti(root + "x.js").import("./lib/learner/learner.ts");
         const model = await Learner.create(config, { dtype: "float32" });
         const started = () => parentPort.postMessage("started");
         let once = () => { once = () => {}; started(); };
-        model.generate([long], { onToken: () => once() });
+        model.generate([endless], { onToken: () => once() });
         model.targetDistance();
-      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + "," + JSON.stringify(config) + "," + JSON.stringify(long) + ")";
+      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + "," + JSON.stringify(config) + "," + JSON.stringify(endless) + ")";
       for (let i = 0; i < 2; i++) {
         const worker = new Worker(source, { eval: true, execArgv: [] });
         await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { CreateOptions } from "../../lib/learner/options.ts";
 import { testDevice } from "./device.ts";
-import { byteTokenizer } from "./scripted-model.ts";
+import { byteTokenizer, endOfTurn } from "./scripted-model.ts";
 
 /** 258 ids have text; the rows after them are padding, as many models have. */
 export const tinyConfig = {
@@ -25,6 +25,12 @@ export const tinyConfig = {
   tie_word_embeddings: false,
   eos_token_id: 257,
 };
+
+/** With room for `endless`. */
+export const longConfig = { ...tinyConfig, max_position_embeddings: 100_000 };
+
+/** A request that ends when it is aborted: what it waits for happens first, on a slow machine too. */
+export const endless = { tokens: [1], maxNewTokens: 90_000, forbidden: [endOfTurn] };
 
 export function tinyLearner(options: CreateOptions = {}, config: object = tinyConfig): Promise<Learner> {
   const usual = { dtype: "float32", device: testDevice, tokenizer: byteTokenizer() } as const;

@@ -116,8 +116,10 @@ export const kinds = {
     ])(),
   biases: ({ size }) =>
     chatWith("logit_bias", `{${Array.from({ length: bytes(size, 10) }, (_, i) => `"${i}":1`).join(",")}}`),
-  schemas: ({ size, pick, whole }) => {
+  schemas: ({ size, pick, whole, isLarge }) => {
     const large = pick([1e3, 1e6, 2 ** 31, 1e15]);
+    // With 100 it is compiled for seconds, or refused after them.
+    const most = isLarge ? 100 : 20;
     const salt = `s${whole(1e9)}`;
     return pick([
       () => schemaOf({ type: "array", items: { type: "integer" }, minItems: large, title: salt }),
@@ -125,7 +127,7 @@ export const kinds = {
       () => schemaOf({ type: "string", minLength: large, title: salt }),
       () => schemaOf({ type: "string", pattern: `^(${"a?".repeat(30)}${"a".repeat(30)})*${salt}$` }),
       () => schemaOf({ type: "string", pattern: `^[a-z]{${Math.floor(size * 5000)}}${salt}$` }),
-      () => schemaOf({ type: "string", pattern: `^((a{1,100}){1,100}){1,${whole(100)}}${salt}$` }),
+      () => schemaOf({ type: "string", pattern: `^((a{1,${most}}){1,${most}}){1,${whole(most)}}${salt}$` }),
       () => schemaOf({ type: "string", pattern: "(".repeat(5000) }),
       () =>
         schemaOf({

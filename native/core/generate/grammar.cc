@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -192,13 +194,23 @@ struct GrammarCompiler::Vocabulary {
                    "it takes too long to compile: it has too many parts, or lets them repeat too often");
     };
     // The library cannot be interrupted while it compiles. Without tokens it takes seconds at most,
-    // by the limits above, and reports the size of the automata. The time with all tokens is
-    // extrapolated from every kFewer-th.
+    // by the limits above, and reports the size of the automata. The time with more and longer tokens
+    // is extrapolated from that with fewer and shorter ones.
     require(without_tokens.CompileGrammar(grammar).MemorySizeBytes() <= kLargestAutomata);
-    for (xgrammar::GrammarCompiler& sample : samples) {
+    const auto seconds = [&](xgrammar::GrammarCompiler& sample) {
       const double begun = thread_seconds();
       sample.CompileGrammar(grammar);
-      require((thread_seconds() - begun) * kFewer <= kLongestCompile);
+      return thread_seconds() - begun;
+    };
+    double before = 0;
+    for (xgrammar::GrammarCompiler& sample : longer) {
+      before = seconds(sample);
+      require(before * kTwiceAsLong <= kLongestCompile);
+    }
+    for (xgrammar::GrammarCompiler& sample : more) {
+      const double now = seconds(sample);
+      require(now + (now - before) * kFewer <= kLongestCompile);
+      before = now;
     }
     auto made = std::make_shared<Grammar>(Grammar{compiler->CompileGrammar(grammar)});
     require_nothing_passed_over();
@@ -208,20 +220,42 @@ struct GrammarCompiler::Vocabulary {
   }
 
   void prepare() {
-    samples.clear();  // of an attempt without memory
+    longer.clear();  // of an attempt without memory
+    more.clear();
+    std::vector<std::string> sorted = bytes;
+    std::ranges::stable_sort(sorted, std::greater{}, &std::string::size);
+    std::map<char, std::string> longest;  // by the first byte
+    for (const std::string& token : sorted)
+      if (!token.empty()) longest.emplace(token.front(), token);
+    const auto add = [](std::vector<xgrammar::GrammarCompiler>& to, const std::vector<std::string>& tokens) {
+      to.emplace_back(vocabulary_of(tokens), /*max_threads=*/1, /*cache_enabled=*/false);
+    };
+    for (size_t length = 2;; length *= 2) {
+      std::vector<std::string> cut;
+      for (const auto& [first, token] : longest) cut.push_back(token.substr(0, length));
+      add(longer, cut);
+      if (sorted.empty() || sorted.front().size() <= length) break;
+    }
     for (size_t stride = kFewer * kFewer * kFewer; stride > 1; stride /= kFewer) {
       std::vector<std::string> some;
-      for (size_t id = 0; id < bytes.size(); id += stride) some.push_back(bytes[id]);
-      samples.emplace_back(vocabulary_of(some), /*max_threads=*/1, /*cache_enabled=*/false);
+      for (const auto& [first, token] : longest) some.push_back(token);
+      for (size_t i = 0; i < sorted.size(); i += stride) some.push_back(sorted[i]);
+      add(more, some);
     }
     compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true,
                      int64_t{kKeptBytes} / 2);
   }
 
   static constexpr size_t kFewer = 16;
+  // A token of twice the length takes up to nine times as long (nested repetitions of one letter).
+  static constexpr double kTwiceAsLong = 8;
   const std::vector<std::string> bytes;
   xgrammar::GrammarCompiler without_tokens{vocabulary_of({}), /*max_threads=*/1, /*cache_enabled=*/false};
-  std::vector<xgrammar::GrammarCompiler> samples;     // with increasing numbers of tokens
+  // The longest token of every first byte, cut to 2, 4, 8, … bytes. An ambiguous grammar takes most of
+  // its time with long tokens.
+  std::vector<xgrammar::GrammarCompiler> longer;
+  // The longest tokens, and every kFewer^3rd, kFewer^2nd and kFewer-th of all.
+  std::vector<xgrammar::GrammarCompiler> more;
   std::optional<xgrammar::GrammarCompiler> compiler;  // with all tokens; made by the first grammar
 };
 

@@ -118,8 +118,8 @@ export const kinds = {
     chatWith("logit_bias", `{${Array.from({ length: bytes(size, 10) }, (_, i) => `"${i}":1`).join(",")}}`),
   schemas: ({ size, pick, whole, isLarge }) => {
     const large = pick([1e3, 1e6, 2 ** 31, 1e15]);
-    // With 100 it is compiled for seconds, or refused after them.
-    const most = isLarge ? 100 : 20;
+    // From 8 the pattern is compiled for seconds, or refused after them.
+    const most = isLarge ? 100 : 5;
     const salt = `s${whole(1e9)}`;
     return pick([
       () => schemaOf({ type: "array", items: { type: "integer" }, minItems: large, title: salt }),

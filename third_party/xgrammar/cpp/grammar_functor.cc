@@ -3313,6 +3313,29 @@ void GrammarFSMHasherImpl::Apply(Grammar* grammar) {
 
   // Get the reference graph.
   ref_graph_from_referee_to_referrer_ = RuleRefGraphFinder().Apply(*grammar);
+  // Changed by nlac: add the rules that a regular expression repeats. Its automaton refers to them, and
+  // the expression that the graph is made from does not.
+  for (int i = 0; i < (*grammar)->NumRules(); i++) {
+    if ((*grammar)->GetGrammarExpr((*grammar)->GetRule(i).body_expr_id).type !=
+        Grammar::Impl::GrammarExprType::kRegex) {
+      continue;
+    }
+    std::unordered_set<int> states;
+    grammar->ImplPtr()->per_rule_fsms[i]->GetFsm().GetReachableStates(&states);
+    std::set<int32_t> repeated;
+    for (int state : states) {
+      for (const auto& edge : grammar->ImplPtr()->complete_fsm.GetEdges(state)) {
+        if (edge.IsRepeatRef()) {
+          repeated.insert(
+              grammar->ImplPtr()->complete_fsm.GetRepeatEdgeInfo(edge.GetAuxIndex()).RuleId()
+          );
+        }
+      }
+    }
+    for (int32_t rule_id : repeated) {
+      ref_graph_from_referee_to_referrer_[rule_id].push_back(i);
+    }
+  }
   ref_graph_from_referrer_to_referee_ = std::vector<std::vector<int32_t>>((*grammar)->NumRules());
   for (int referee = 0; referee < static_cast<int>(ref_graph_from_referee_to_referrer_.size());
        ++referee) {

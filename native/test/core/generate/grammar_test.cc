@@ -79,6 +79,13 @@ void check_masks(const std::vector<std::string>& tokens, const std::string& gram
   }
 }
 
+// The grammar of a JSON schema.
+std::string of_schema(const std::string& schema) {
+  std::string escaped;
+  for (const char c : schema) escaped += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  return R"({"jsonSchema": ")" + escaped + R"("})";
+}
+
 // All strings over `letters` of up to `longest` letters that `fits` accepts.
 Language texts(const std::string& letters, size_t longest,
                const std::function<bool(const std::string&)>& fits) {
@@ -152,12 +159,22 @@ TEST_CASE("a schema's mask has exactly the tokens that some value continues with
       {R"({"type": "integer", "minimum": 8, "maximum": 12})", {"8", "9", "10", "11", "12"}},
   };
   for (const auto& [schema, values] : schemas) {
-    std::string quoted;
-    for (const char c : schema) quoted += c == '"' ? "\\\"" : std::string(1, c);
     const Language language(values.begin(), values.end());
     for (uint64_t seed = 0; seed < 6; ++seed)
-      check_masks(vocabulary("ab1:, \"{}[]truefalsn0289", true, seed), R"({"jsonSchema": ")" + quoted + "\"}",
-                  language, seed);
+      check_masks(vocabulary("ab1:, \"{}[]truefalsn0289", true, seed), of_schema(schema), language, seed);
+  }
+}
+
+TEST_CASE("a schema's pattern may repeat often") {
+  const auto quoted = [](size_t count) { return '"' + std::string(count, 'a') + '"'; };
+  Language some, any;
+  for (size_t count = 0; count <= 160; ++count) {
+    any.insert(quoted(count));
+    if (count >= 150) some.insert(quoted(count));
+  }
+  for (const auto& [pattern, language] : {std::pair("^a{150,160}$", some), {"^(a?){160}$", any}}) {
+    const std::string schema = R"({"type": "string", "pattern": ")" + std::string(pattern) + "\"}";
+    check_masks(vocabulary("a\"", true, 1), of_schema(schema), language, 1);
   }
 }
 
@@ -307,6 +324,17 @@ TEST_CASE("deeply nested groups are rejected because the library would overflow 
   }
   // Neither a class nor an escape is a group.
   CHECK(refusal(R"({"regex": "[)" + std::string(100, '(') + R"(]\\(*"})", tokens).empty());
+}
+
+TEST_CASE("a pattern that long tokens can match in many ways is rejected") {
+  std::vector<std::string> tokens = {"", "b", "\""};
+  for (size_t length = 1; length <= 128; length *= 2) tokens.emplace_back(length, 'a');
+  const auto refused = [&](const std::string& pattern) {
+    return refusal(of_schema(R"({"type": "string", "pattern": ")" + pattern + "\"}"), tokens);
+  };
+  // It would compile, after minutes.
+  CHECK(refused("^((a{1,100}){1,100}){1,3}b$").find("takes too long to compile") != std::string::npos);
+  CHECK(refused("^((a{1,5}){1,5}){1,3}b$").empty());
 }
 
 TEST_CASE("a grammar without waiting requests is not compiled") {

@@ -3,6 +3,7 @@
 import { messageOf, NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Action, Environment, Episode, StartOptions, StepResult } from "./environment.ts";
+import { withTimeout } from "./timeout.ts";
 
 const formats = ["text", "tool", "call", "solution"] satisfies Environment["actionFormat"][];
 
@@ -77,15 +78,15 @@ export function takeStep(
   return inEnvironment(`${name}: a step failed`, () => episode.step(action));
 }
 
-/** Closes an environment. A failure is only a warning: what was played before is not lost. */
+/** Closes an environment. A failure or a timeout is only a warning: what was played before is not lost. */
 export async function closeEnvironment(
-  environment: Pick<Environment, "name" | "close">,
+  environment: Pick<Environment, "name" | "close" | "stepTimeout">,
   warn: (line: string) => void = (line) => process.emitWarning(line),
 ): Promise<void> {
   try {
-    await inEnvironment(`${environment.name}: closing failed`, () => environment.close());
+    await withTimeout(() => environment.close(), { stepTimeout: environment.stepTimeout });
   } catch (error) {
-    warn(messageOf(error));
+    warn(`${environment.name}: closing failed: ${messageOf(error)}`);
   }
 }
 

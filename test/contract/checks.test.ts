@@ -46,14 +46,18 @@ test("tasks that fail or are no list are a fault of the environment", async () =
   );
 });
 
-test("closing that fails is a warning", async () => {
+test("closing that fails or takes too long is a warning", async () => {
   const warn = vi.fn();
   const close = async () => {
     throw new Error("the socket is closed");
   };
   await closeEnvironment({ name: "desk", close }, warn);
   await closeEnvironment({ name: "desk", close: async () => {} }, warn);
-  expect(warn.mock.calls).toEqual([["desk: closing failed: the socket is closed"]]);
+  await closeEnvironment({ name: "desk", close: () => new Promise(() => {}), stepTimeout: 1 }, warn);
+  expect(warn.mock.calls).toEqual([
+    ["desk: closing failed: the socket is closed"],
+    ["desk: closing failed: The environment gave no answer within 1 ms."],
+  ]);
 });
 
 test("a failed request says why", async () => {

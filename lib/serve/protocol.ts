@@ -36,9 +36,31 @@ const without = (ignored: readonly string[]) => (value: unknown) =>
     ? value
     : Object.fromEntries(Object.entries(value).filter(([key]) => !ignored.includes(key)));
 
-/** A list that is counted before its items are looked at. */
-const list = <T extends z.ZodType>(item: T, { min = 0, max }: { min?: number; max: number }) =>
-  z.array(z.unknown()).min(min).max(max).pipe(z.array(item));
+/**
+ * A list that is counted before its items are looked at, one by one up to the first invalid one:
+ * thousands of problems would take long to describe, and only one is reported.
+ */
+const list = <T extends z.ZodType>(
+  item: T,
+  { min = 0, max, error }: { min?: number; max: number; error?: string },
+) =>
+  z
+    .array(z.unknown(), error === undefined ? {} : { error })
+    .min(min)
+    .max(max)
+    .transform((items, context): z.output<T>[] => {
+      const read: z.output<T>[] = [];
+      for (const [i, value] of items.entries()) {
+        const parsed = item.safeParse(value);
+        if (!parsed.success) {
+          const issue = parsed.error.issues[0]!;
+          context.issues.push({ ...issue, path: [i, ...issue.path], input: value } as z.core.$ZodRawIssue);
+          return z.NEVER;
+        }
+        read.push(parsed.data);
+      }
+      return read;
+    });
 
 /** What the core counts with. */
 const maxInteger = 2 ** 31 - 1;
@@ -48,21 +70,16 @@ const name = z.string().min(1).max(most.name);
 /** A text, given as a string or as parts. */
 const content = z.union([
   z.string(),
-  z
-    .array(z.unknown(), { error: "must be a text, or a list of parts that are texts" })
-    .max(most.parts)
-    .pipe(
-      z.array(
-        known(
-          {
-            type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
-            text: z.string(),
-          },
-          ["cache_control", "prompt_cache_breakpoint", "annotations", "id", "index"],
-        ),
-      ),
-    )
-    .transform((parts) => parts.map(({ text }) => text).join("")),
+  list(
+    known(
+      {
+        type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
+        text: z.string(),
+      },
+      ["cache_control", "prompt_cache_breakpoint", "annotations", "id", "index"],
+    ),
+    { max: most.parts, error: "must be a text, or a list of parts that are texts" },
+  ).transform((parts) => parts.map(({ text }) => text).join("")),
 ]);
 
 /** Other values than texts are accepted and match no call. */
@@ -96,7 +113,7 @@ const message = z.preprocess(
       role: z.literal("assistant"),
       content: content.nullish(),
       tool_call_id: callId,
-      tool_calls: z.array(z.unknown()).max(most.calls).pipe(z.array(call)).nullish(),
+      tool_calls: list(call, { max: most.calls }).nullish(),
     }),
     z.strictObject({ role: z.literal("tool"), content, tool_call_id: callId }),
   ]),

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
+import { chatRequest, readRequest } from "../../lib/serve/protocol.ts";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { CallingModel } from "../support/calling-model.ts";
@@ -141,6 +142,15 @@ describe("a request", () => {
     expect(answer).toMatchObject({ status: 400, param, code: "unknown_parameter" });
     expect(answer).toMatchObject({ type: "invalid_request_error", message: expect.stringContaining(param) });
     expect(model.calls).toEqual([]);
+  });
+
+  it("is read up to its first invalid message", () => {
+    const read = vi.fn(() => "user");
+    const next = Object.defineProperty({}, "role", { enumerable: true, get: read });
+    const refusal = expect.objectContaining({ status: 400, parameter: "messages[1].content" });
+    const messages = [...hello.messages, { role: "user" }, next];
+    expect(() => readRequest(chatRequest, { ...hello, messages })).toThrow(refusal);
+    expect(read).not.toHaveBeenCalled();
   });
 
   it("may have every documented key that does not change the answer here", async () => {

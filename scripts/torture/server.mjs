@@ -96,6 +96,7 @@ export async function run(options) {
 async function start(recording) {
   const server = fork(child, [recording], { stdio: ["ignore", "ignore", "inherit", "ipc"] });
   const ended = new Promise((resolve) => server.once("exit", () => resolve(undefined)));
+  server.on("error", () => {}); // a message to a server that has just ended
   const next = () => Promise.race([new Promise((resolve) => server.once("message", resolve)), ended]);
   const told = await next();
   if (told === undefined) throw new Error("the server did not start");

@@ -19,48 +19,73 @@ describe("players", () => {
         : { text: `Is the city ${listed[Math.floor(random * listed.length)]}?` };
     };
 
-  async function successes(
-    testSplit: "test" | "validation",
-    split: "train" | "test",
-    policy: (i: number) => ScriptedPolicy,
-  ) {
-    const tasks = await guessMyCity({ testSplit }).tasks(split);
-    let won = 0;
-    let total = 0;
-    for (const [i, { city }] of tasks.entries()) {
-      const game = await play({}, city, policy(i));
-      won += Number(game.success);
-      total += game.total;
+  /** Wins and mean reward on the splits of training, validation and test. */
+  async function results(policy: (seed: number) => ScriptedPolicy, gamesPerTask = 1) {
+    const rows = [];
+    for (const [testSplit, split] of [
+      ["test", "train"],
+      ["validation", "test"],
+      ["test", "test"],
+    ] as const) {
+      const tasks = await guessMyCity({ testSplit }).tasks(split);
+      let won = 0;
+      let total = 0;
+      for (let game = 0; game < gamesPerTask; game++) {
+        for (const [i, { city }] of tasks.entries()) {
+          const played = await play({}, city, policy(i + 1000 * game));
+          won += Number(played.success);
+          total += played.total;
+        }
+      }
+      const games = gamesPerTask * tasks.length;
+      rows.push([won, games, (total / games).toFixed(1)]);
     }
-    return { won, total, games: tasks.length };
+    return rows;
   }
 
-  it("that know the facts win every game, in one question", async () => {
-    expect(await successes("test", "train", () => cityGuesser())).toEqual({
-      won: 120,
-      total: -120,
-      games: 120,
-    });
-    expect(await successes("test", "test", () => cityGuesser())).toEqual({ won: 30, total: -30, games: 30 });
-    expect(await successes("validation", "test", () => cityGuesser())).toEqual({
-      won: 30,
-      total: -30,
-      games: 30,
-    });
-    const { won, total } = await successes("test", "train", (i) => cityGuesser({ seed: i }));
-    expect(won).toBe(120);
-    expect(total).toBeLessThan(-180);
-  });
-
-  it("that do nothing never win", async () => {
-    const idle = saying(guessMyCity().idle!.text);
-    expect(await successes("test", "train", () => idle)).toEqual({ won: 0, total: -1200, games: 120 });
-    expect(await successes("test", "test", () => idle)).toEqual({ won: 0, total: -300, games: 30 });
-    expect(await successes("validation", "test", () => idle)).toEqual({ won: 0, total: -300, games: 30 });
-  });
-
-  it("that guess at random rarely win", async () => {
-    const { won } = await successes("test", "train", randomPlayer);
-    expect(won).toBeLessThanOrEqual(6);
+  // The table in docs/environments/guess-my-city.md.
+  it.each<[string, (seed: number) => ScriptedPolicy, number, (number | string)[][]]>([
+    [
+      "that know the facts win every game, in one question",
+      () => cityGuesser(),
+      1,
+      [
+        [120, 120, "-1.0"],
+        [30, 30, "-1.0"],
+        [30, 30, "-1.0"],
+      ],
+    ],
+    [
+      "that know the facts and ask at random win every game",
+      (seed) => cityGuesser({ seed }),
+      5,
+      [
+        [600, 600, "-2.0"],
+        [150, 150, "-2.0"],
+        [150, 150, "-1.7"],
+      ],
+    ],
+    [
+      "that guess at random rarely win",
+      randomPlayer,
+      5,
+      [
+        [7, 600, "-10.0"],
+        [5, 150, "-10.0"],
+        [5, 150, "-10.0"],
+      ],
+    ],
+    [
+      "that do nothing never win",
+      () => saying(guessMyCity().idle!.text),
+      1,
+      [
+        [0, 120, "-10.0"],
+        [0, 30, "-10.0"],
+        [0, 30, "-10.0"],
+      ],
+    ],
+  ])("%s", async (_, policy, gamesPerTask, expected) => {
+    expect(await results(policy, gamesPerTask)).toEqual(expected);
   });
 });

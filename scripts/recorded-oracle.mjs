@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// Measures the accuracy of the recorded oracle of Twenty Questions on held-out questions
+// Measures the accuracy of the recorded oracle of Twenty Questions on held-out questions and on the
+// package's table, and how often the scripted player finds a word with it
 // (docs/environments/twenty-questions.md). Usage: NLAC_DATA=… node scripts/recorded-oracle.mjs
 import { join } from "node:path";
 import { importLib } from "./build-native.mjs";
@@ -8,6 +9,9 @@ const { readGames, RecordedAnswers, recordedOracle } = await importLib(
   "environments/twenty-questions/recorded",
 );
 const { Names } = await importLib("environments/twenty-questions/names");
+const { attributes } = await importLib("environments/twenty-questions/attributes");
+const { byName, table } = await importLib("environments/twenty-questions/table");
+const { scriptedGuesser, twentyQuestions } = await importLib("environments/twenty-questions/index");
 const { uniform, streams } = await importLib("base/random");
 const { bootstrap } = await importLib("statistics/resampling");
 
@@ -82,3 +86,42 @@ for (const [label, known, games] of [
     console.log(`  ${figures[i].padEnd(10)} ${estimate.toFixed(3)} [${low.toFixed(3)}, ${high.toFixed(3)}]`);
   }
 }
+
+const oracle = recordedOracle(new RecordedAnswers([gpt4, gpt35]), words, names);
+const common = table.filter(({ name }) => gpt4.has(name));
+const counts = { asked: 0, told: 0, right: 0, no: 0, affirmed: 0 };
+for (const { name, answers } of common) {
+  for (const [attribute, { question }] of Object.entries(attributes)) {
+    const truth = answers[attribute];
+    if (truth === "unknown") continue;
+    counts.asked++;
+    const { verdict } = await oracle.answer(name, question);
+    if (verdict !== "yes" && verdict !== "no") continue;
+    counts.told++;
+    if (verdict === truth) counts.right++;
+    if (truth === "no") counts.no++;
+    else if (verdict === "yes") counts.affirmed++;
+  }
+}
+const share = (part, all) => (part / all).toFixed(3);
+const { asked, told, right, no, affirmed } = counts;
+console.log(`the table's questions about ${common.length} words from all games`);
+console.log(`  told ${share(told, asked)}, right ${share(right, told)}, always no ${share(no, told)}`);
+console.log(`  affirmed ${share(affirmed, told - no)} of what is true`);
+
+const environment = twentyQuestions({ words: "things", oracle: "recorded" });
+const tasks = [...(await environment.tasks("train")), ...(await environment.tasks("test"))];
+let games = 0;
+let wins = 0;
+for (const task of tasks.filter(({ word }) => byName.has(word))) {
+  const episode = await environment.start(task, { seed: 0 });
+  const player = scriptedGuesser();
+  const history = [];
+  while (!history.at(-1)?.result.terminated) {
+    const action = player({ observation: episode.observation, history });
+    history.push({ action, result: await episode.step(action) });
+  }
+  games++;
+  if (history.at(-1).result.info.success) wins++;
+}
+console.log(`the scripted player finds ${wins} of ${games} words`);

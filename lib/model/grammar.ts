@@ -3,12 +3,15 @@
  * be enforced completely is refused, so that every completion that is not truncated is valid. There
  * are two exceptions. Beside an `additionalProperties` that is not false, a key of `properties` may
  * occur a second time, spelled with escapes ("\u0061" for "a"); its value then only has to match
- * `additionalProperties`. And formats are checked by syntax only: a date may be February 30th.
+ * `additionalProperties`. And the spelling of email, hostname, duration and uri is enforced, but no
+ * limit of their lengths.
  */
 
 import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
+import { Exclusion, valuesOf } from "./exclusion.ts";
+import { corePattern, type PatternUse, strictPattern } from "./pattern.ts";
 
 export type Grammar =
   /**
@@ -65,7 +68,7 @@ function checked(grammar: unknown, where: string, depth: number): object {
   const inner = `${where}.${kind}`;
   switch (kind) {
     case "jsonSchema":
-      return { jsonSchema: JSON.stringify(checkedSchema(value, inner, 0)) };
+      return { jsonSchema: JSON.stringify(checkedSchema(value, inner, 0, new Exclusion(value))) };
     case "json":
       if (value !== true) throw new NlacError("ERR_VALUE", `${inner} must be true; it is ${shown(value)}.`);
       return { json: true };
@@ -74,8 +77,7 @@ function checked(grammar: unknown, where: string, depth: number): object {
     case "literal":
       if (typeof value !== "string" || value.includes("\0"))
         throw new NlacError("ERR_VALUE", `${inner} must be a text without null characters.`);
-      if (kind === "regex") checkRegex(value, inner);
-      return { [kind]: value };
+      return { [kind]: kind === "regex" ? rewritten(value, { in: "text" }, inner) : value };
     case "sequence":
     case "anyOf":
       if (!Array.isArray(value) || value.length === 0)
@@ -86,13 +88,20 @@ function checked(grammar: unknown, where: string, depth: number): object {
   }
 }
 
-function checkRegex(pattern: string, where: string): void {
+/** A regular expression in the core's form. */
+function rewritten(pattern: string, use: PatternUse, where: string): string {
+  const refused = (what: string, cause: unknown) =>
+    new NlacError("ERR_VALUE", `${where} ${what}: ${(cause as Error).message}.`, { cause });
+  const strict = strictPattern(pattern);
   try {
-    new RegExp(pattern, "u");
+    new RegExp(strict, "u");
   } catch (error) {
-    throw new NlacError("ERR_VALUE", `${where} is not a regular expression: ${(error as Error).message}.`, {
-      cause: error,
-    });
+    throw refused("is not a regular expression", error);
+  }
+  try {
+    return corePattern(strict, use);
+  } catch (error) {
+    throw refused("cannot be enforced", error);
   }
 }
 
@@ -136,32 +145,55 @@ const assertions: Record<TypeName | "any", readonly string[]> = {
 };
 
 /**
- * Formats that xgrammar enforces as specified. Its email and json-pointer may produce invalid JSON,
- * its addresses and hostnames differ from other validators, and it ignores other formats.
+ * Formats that xgrammar enforces as specified. Its json-pointer may produce invalid JSON, and it
+ * ignores other formats.
  */
-const formats: readonly unknown[] = [
-  "date",
-  "time",
-  "date-time",
-  "duration",
-  "uuid",
-  "uri",
-  "uri-reference",
-  "uri-template",
-];
+const formats: readonly unknown[] = ["duration", "uuid", "uri", "uri-reference", "uri-template"];
+
+/** Formats without a syntax: they restrict no value. */
+const notes: readonly unknown[] = ["password", "binary", "path"];
+/** Patterns of formats that xgrammar does not know, or knows otherwise than other validators. */
+const formatPatterns = patternsOfFormats();
+
+function patternsOfFormats(): Readonly<Record<string, string>> {
+  const dotted = (part: string) => `${part}(\\.${part})*`;
+  const label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  const byte = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+  const group = "[\\da-fA-F]{1,4}";
+  /** Addresses with :: between groups, by the number of groups before it. */
+  const shortened = [1, 2, 3, 4, 5, 6].map((count) => `(${group}:){1,${count}}(:${group}){1,${7 - count}}`);
+  const addresses = [`(${group}:){7}${group}`, `(${group}:){1,7}:`, `::(${group}:){0,6}${group}`, "::"];
+  const days = [
+    "\\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])",
+    "\\d{4}-(0[469]|11)-(0[1-9]|[12]\\d|30)",
+    "\\d{4}-02-(0[1-9]|1\\d|2[0-8])",
+    "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29",
+  ];
+  const date = `(${days.join("|")})`;
+  const minute = "([01]\\d|2[0-3]):[0-5]\\d";
+  const time = `${minute}:[0-5]\\d(\\.\\d+)?(Z|[+-]${minute})`;
+  return {
+    ...{ date: `^${date}$`, time: `^${time}$`, "date-time": `^${date}T${time}$` },
+    email: `^${dotted("[\\w+-]+")}@(${label}\\.)+[A-Za-z]{2,24}$`,
+    hostname: `^${dotted(label)}$`,
+    ipv4: `^(${byte}\\.){3}${byte}$`,
+    ipv6: `^(${[...shortened, ...addresses].join("|")})$`,
+    uuid4: "^[\\da-f]{8}-[\\da-f]{4}-4[\\da-f]{3}-[89ab][\\da-f]{3}-[\\da-f]{12}$",
+  };
+}
 
 /** The schema in the form that xgrammar needs. */
-function checkedSchema(asked: unknown, where: string, depth: number): unknown {
+function checkedSchema(asked: unknown, where: string, depth: number, exclusion: Exclusion): unknown {
   const wrong = (what: string) => new NlacError("ERR_VALUE", `${where} ${what}.`);
   if (typeof asked === "boolean") return asked;
   if (!isObject(asked)) throw wrong(`must be a JSON Schema; it is ${shown(asked)}`);
   if (depth > maxDepth) throw wrong(`is nested deeper than ${maxDepth} levels`);
-  const schema = { ...asked };
-  // xgrammar would enforce the format instead of the pattern.
-  if (schema.pattern !== undefined) delete schema.format;
-  // Names are always strings; zod adds this to every record.
-  if (isDeepStrictEqual(schema.propertyNames, { type: "string" })) delete schema.propertyNames;
+  const schema = plain(asked, exclusion);
   const given = (keywords: readonly string[]) => keywords.filter((keyword) => schema[keyword] !== undefined);
+
+  // A value of another type would be valid too, but is not meant.
+  if (schema.type === undefined && given(alone).length === 0) schema.type = impliedType(given);
+  if (schema.type === undefined) delete schema.type;
 
   const types = typesOf(schema);
   if (types === undefined) throw wrong(`has a "type" that is none: ${shown(schema.type)}`);
@@ -189,7 +221,13 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   if (schema.$ref !== undefined && !/^#(\/(\$defs|definitions)\/[^/]+)?$/.test(String(schema.$ref)))
     throw wrong(`refers to ${shown(schema.$ref)}; it must be "#", "#/$defs/NAME" or "#/definitions/NAME"`);
 
-  const inner = (value: unknown, path: string) => checkedSchema(value, `${where}.${path}`, depth + 1);
+  if (schema.$ref !== undefined && exclusion.target(schema) === undefined)
+    throw wrong(`refers to ${shown(schema.$ref)}, which is not a schema`);
+  if (Array.isArray(schema.allOf) && schema.allOf.length > 1)
+    throw wrong('has an "allOf" of several schemas, which cannot be enforced together');
+
+  const inner = (value: unknown, path: string) =>
+    checkedSchema(value, `${where}.${path}`, depth + 1, exclusion);
   for (const keyword of given(["properties", "$defs", "definitions"])) {
     const members = schema[keyword];
     if (!isObject(members)) throw wrong(`must have an object as its "${keyword}"`);
@@ -204,9 +242,73 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   }
   for (const keyword of given(["items", "additionalProperties"]))
     schema[keyword] = inner(schema[keyword], keyword);
+  if (schema.oneOf !== undefined) {
+    const members = asked.oneOf as unknown[];
+    for (const [j, other] of members.entries())
+      for (const [i, one] of members.slice(0, j).entries())
+        if (!exclusion.between(one, other))
+          throw wrong(
+            `has a "oneOf" whose alternatives ${i} and ${j} may match the same value; use "anyOf", or a required key with another "const" in each`,
+          );
+    schema.anyOf = schema.oneOf;
+    delete schema.oneOf;
+  }
   if (types.includes("object")) checkKeys(schema, wrong);
   if (types.includes("string")) checkString(schema, where, wrong);
   return schema;
+}
+
+/** The schema in fewer keywords. */
+function plain(asked: Readonly<Record<string, unknown>>, exclusion: Exclusion): Record<string, unknown> {
+  const schema = { ...asked };
+  const { format, items, additionalItems, propertyNames, properties, additionalProperties = true } = schema;
+  // xgrammar would enforce the format instead of the pattern.
+  if (schema.pattern !== undefined || notes.includes(format)) delete schema.format;
+  else if (typeof format === "string" && Object.hasOwn(formatPatterns, format)) {
+    schema.pattern = formatPatterns[format];
+    delete schema.format;
+  }
+  // No text of these formats is empty; pydantic adds this to a URL.
+  if ((schema.format === "uri" || schema.format === "uuid") && schema.minLength === 1)
+    delete schema.minLength;
+  if (schema.uniqueItems === false) delete schema.uniqueItems;
+  if (schema.type === "integer" && schema.multipleOf === 1) delete schema.multipleOf;
+  // Tuples before draft 2020-12. Without a tuple, additionalItems says nothing.
+  delete schema.additionalItems;
+  if (Array.isArray(items)) {
+    schema.prefixItems = items;
+    schema.items = additionalItems ?? false;
+  }
+  // Names are always strings; zod adds this to every record.
+  if (isDeepStrictEqual(propertyNames, { type: "string" })) delete schema.propertyNames;
+  const names = valuesOf(exclusion.target(propertyNames) ?? {});
+  if (names?.every((name) => typeof name === "string") && properties === undefined) {
+    schema.properties = Object.fromEntries(names.map((name) => [name, additionalProperties]));
+    schema.additionalProperties = false;
+    delete schema.propertyNames;
+  }
+  if (schema.type === "integer")
+    for (const [keyword, whole] of wholeLimits)
+      if (typeof schema[keyword] === "number") schema[keyword] = whole(schema[keyword]);
+  return schema;
+}
+
+/** xgrammar counts in 64 bits. */
+const largest = 9.2e18;
+/** Limits of integers, with what makes them whole and small enough. */
+const wholeLimits = [
+  ["minimum", (limit: number) => Math.max(Math.ceil(limit), -largest)],
+  ["maximum", (limit: number) => Math.min(Math.floor(limit), largest)],
+  ["exclusiveMinimum", (limit: number) => Math.max(Math.floor(limit), -largest)],
+  ["exclusiveMaximum", (limit: number) => Math.min(Math.ceil(limit), largest)],
+] as const;
+
+/** The one type that has the keywords of a schema. */
+function impliedType(given: (keywords: readonly string[]) => string[]): TypeName | undefined {
+  const types = (["string", "number", "array", "object"] as const).filter(
+    (type) => given(assertions[type]).length > 0,
+  );
+  return types.length === 1 ? types[0] : undefined;
 }
 
 type Wrong = (what: string) => NlacError;
@@ -230,10 +332,12 @@ function checkString(schema: Record<string, unknown>, where: string, wrong: Wron
     throw wrong(`has the format ${shown(format)}, which cannot be enforced; use a "pattern"`);
   if (pattern === undefined) return;
   if (typeof pattern !== "string") throw wrong('must have a text as its "pattern"');
-  checkRegex(pattern, `${where}.pattern`);
-  // xgrammar matches the encoded string, in which these characters are escaped.
-  if (/"|\\\\/.test(pattern))
-    throw wrong('has a "pattern" with a quote or a backslash, which cannot be enforced');
+  const { minLength, maxLength } = schema;
+  const limits = { minLength: Number(minLength ?? 0), maxLength: Number(maxLength ?? Infinity) };
+  schema.pattern = rewritten(pattern, { in: "json", ...limits }, `${where}.pattern`);
+  // The pattern has them, and xgrammar would ignore them.
+  delete schema.minLength;
+  delete schema.maxLength;
 }
 
 /** The types that a schema allows: all if it names none, undefined if one is unknown. */

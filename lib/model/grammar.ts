@@ -17,14 +17,15 @@ export type Grammar =
   /**
    * A value that matches a JSON Schema, on one line, with a space after every comma and colon, and
    * keys in the schema's order. Objects have only the keys in `properties` unless
-   * `additionalProperties` says otherwise. A `format` next to a `pattern` is ignored.
+   * `additionalProperties` says otherwise. A `format` next to a `pattern` is ignored. Strings with a
+   * `pattern` have no character that JSON escapes.
    */
   | { jsonSchema: Readonly<Record<string, unknown>> | boolean }
   /** Any JSON object, on one line. */
   | { json: true }
   /**
    * A regular expression that the whole text matches, in JavaScript's syntax with the flags s and
-   * u. No assertions other than ^ and $ at the ends, no back references.
+   * u. No assertions other than ^ and $ at the ends of alternatives, no back references, no \\p.
    */
   | { regex: string }
   /**

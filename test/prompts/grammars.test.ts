@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import type { Learner } from "../../lib/learner/learner.ts";
+import { callGrammar } from "../../lib/prompts/call-grammar.ts";
 import { actionGrammar, parseAction } from "../../lib/prompts/policy.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 
@@ -74,5 +75,32 @@ describe("actions constrained to their tools' schemas", () => {
     for (const format of ["text", "call", "solution"] as const)
       expect(actionGrammar(tools, format)).toBeUndefined();
     expect(actionGrammar([], "tool")).toBeUndefined();
+  });
+});
+
+describe("a text between tags", () => {
+  it("matches its pattern and the limits of its length, and contains no tag", async () => {
+    const learner = await learning;
+    const words = { true: "true", false: "false", null: "null" };
+    const each = { beforeKey: "<", beforeValue: ">", afterValue: "</>", separator: "", bare: true, words };
+    const form = { before: "", between: ":", after: ";", each: { ...each, quote: undefined } };
+    const at = { type: "string", pattern: "^@[^a]+$", minLength: 3, maxLength: 12 };
+    const parameters = { type: "object", properties: { at }, required: ["at"] };
+    const grammar = callGrammar([{ name: "f", description: "", parameters }], form);
+    const written = await learner.generate(
+      Array.from({ length: 24 }, (_, seed) => ({
+        tokens: [1],
+        grammar,
+        maxNewTokens: 200,
+        temperature: 2,
+        seed,
+      })),
+    );
+    for (const { text, finishReason } of written) expect([finishReason, text]).toEqual(["stop", text]);
+    for (const { text } of written) expect(text).toMatch(/^f:<at>@[^a<]{2,11}<\/>;$/u);
+    const letter = { ...parameters, properties: { at: { type: "string", pattern: "^<$" } } };
+    expect(() => callGrammar([{ name: "f", description: "", parameters: letter }], form)).toThrow(
+      /the tool "f" has a parameter "at" with a pattern .* no text without < matches it/,
+    );
   });
 });

@@ -98,9 +98,10 @@ describe("constrained answers", () => {
     });
     for (const { message } of choices)
       if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
-    const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/$defs/none" }) });
+    const none = { type: "integer", minimum: 3, maximum: 1 };
+    const wrong = client.chat.completions.create({ ...request, ...format(none) });
     await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
-    const sort = { name: "sort", parameters: { $ref: "#/$defs/none" } };
+    const sort = { name: "sort", parameters: { type: "object", properties: { by: none } } };
     const refused = client.chat.completions.create({
       ...request,
       tools: [...tools, { type: "function", function: sort }],

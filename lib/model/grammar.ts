@@ -25,7 +25,7 @@ export type Grammar =
   | { json: true }
   /**
    * A regular expression that the whole text matches, in JavaScript's syntax with the flags s and
-   * u. No assertions other than ^ and $ at the ends of alternatives, no back references, no \\p.
+   * u. No assertions other than ^ and $ at the ends of alternatives, no back references, no \p.
    */
   | { regex: string }
   /**

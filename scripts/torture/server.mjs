@@ -45,8 +45,8 @@ export async function run(options) {
     hold = longestHold,
   } = options;
   const directory = mkdtempSync(join(tmpdir(), "nlac-torture-"));
+  let server = await start(join(directory, "episodes.jsonl"));
   try {
-    let server = await start(join(directory, "episodes.jsonl"));
     for (let number = first; number < first + runs; ) {
       const { index, left, isLarge } = batchOf(number, smallBatches);
       const kind = only[index % only.length];
@@ -87,8 +87,8 @@ export async function run(options) {
     await sleep(3000);
     const { rss = 0 } = (await server.measure()) ?? {};
     report({ worst: { "MB of memory at the end": rss } });
-    server.end();
   } finally {
+    server.end();
     rmSync(directory, { recursive: true, force: true });
   }
 }
@@ -108,7 +108,9 @@ async function start(recording) {
       server.send("measure");
       return next();
     },
-    end: () => server.disconnect(),
+    end: () => {
+      if (server.connected) server.disconnect();
+    },
   };
 }
 

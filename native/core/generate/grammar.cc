@@ -223,7 +223,7 @@ struct GrammarCompiler::Vocabulary {
     longer.clear();  // of an attempt without memory
     more.clear();
     std::vector<std::string> sorted = bytes;
-    std::ranges::stable_sort(sorted, std::greater{}, &std::string::size);
+    std::ranges::sort(sorted, std::greater{}, &std::string::size);
     std::map<char, std::string> longest;  // by the first byte
     for (const std::string& token : sorted)
       if (!token.empty()) longest.emplace(token.front(), token);

@@ -221,8 +221,7 @@ export interface Environment<Task = unknown> {
   readonly rewardRange?: readonly [low: number, high: number];
   /**
    * Timeout of `start`, `step` and `close`, in milliseconds; a later answer is a fault of the
-   * environment.
-   * `demonstrate` may take as long for the start and each of `maxTurns`. A recipe's
+   * environment. `demonstrate` may take as long for the start and each of `maxTurns`. A recipe's
    * `environment.stepTimeout` takes its place. Default: none.
    */
   readonly stepTimeout?: number;

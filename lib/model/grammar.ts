@@ -11,7 +11,7 @@ import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../base/errors.ts";
 import { isObject, shown } from "../base/validation.ts";
 import { Exclusion, valuesOf } from "./exclusion.ts";
-import { corePattern, type PatternUse, strictPattern } from "./pattern.ts";
+import { corePattern, type PatternUse } from "./pattern.ts";
 
 export type Grammar =
   /**
@@ -91,18 +91,11 @@ function checked(grammar: unknown, where: string, depth: number): object {
 
 /** A regular expression in the core's form. */
 function rewritten(pattern: string, use: PatternUse, where: string): string {
-  const refused = (what: string, cause: unknown) =>
-    new NlacError("ERR_VALUE", `${where} ${what}: ${(cause as Error).message}.`, { cause });
-  const strict = strictPattern(pattern);
   try {
-    new RegExp(strict, "u");
+    return corePattern(pattern, use);
   } catch (error) {
-    throw refused("is not a regular expression", error);
-  }
-  try {
-    return corePattern(strict, use);
-  } catch (error) {
-    throw refused("cannot be enforced", error);
+    const what = error instanceof SyntaxError ? "is not a regular expression" : "cannot be enforced";
+    throw new NlacError("ERR_VALUE", `${where} ${what}: ${(error as Error).message}.`, { cause: error });
   }
 }
 

@@ -82,10 +82,11 @@ export function strictPattern(pattern: string): string {
 
 /**
  * The pattern in the core's form.
- * @param pattern valid with JavaScript's flag u
- * @throws an Error that says why it cannot be enforced
+ * @throws a SyntaxError if it is not a regular expression; an Error that says why it cannot be enforced
  */
-export function corePattern(pattern: string, use: PatternUse): string {
+export function corePattern(asked: string, use: PatternUse): string {
+  const pattern = strictPattern(asked);
+  new RegExp(pattern, "u");
   const isSchema = use.in !== "text";
   const allowed = characters[use.in];
   const around: Node = { kind: "repeat", node: { kind: "set", ranges: allowed }, min: 0, max: Infinity };

@@ -4,7 +4,7 @@ import { NlacError } from "../base/errors.ts";
 import { isObject } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { alone, type Grammar, grammarText } from "../model/grammar.ts";
-import { corePattern, strictPattern } from "../model/pattern.ts";
+import { corePattern } from "../model/pattern.ts";
 import { type CallForm, type EachArgument, probeIds, sortedByKey } from "../tokens/call-form.ts";
 import { parameterType, resolved } from "./call-arguments.ts";
 import { functionTags } from "./call-markup.ts";
@@ -149,7 +149,7 @@ function bareValue(
   if (typeof pattern === "string") {
     const limits = { minLength: Number(minLength ?? 0), maxLength: Number(maxLength ?? Infinity) };
     try {
-      return { regex: corePattern(strictPattern(pattern), { in: "tags", ...limits }) };
+      return { regex: corePattern(pattern, { in: "tags", ...limits }) };
     } catch (error) {
       throw wrong(`with a pattern that cannot be enforced in tags: ${(error as Error).message}`);
     }

@@ -42,6 +42,10 @@ function rewritten(from: string, use: Parameters<typeof corePattern>[1]): RegExp
 }
 
 describe("a rewritten pattern", () => {
+  it.each(["(", "a\\", "[", "a{2", ")"])("must be a regular expression: %s", (from) => {
+    expect(() => corePattern(from, { in: "tags" })).toThrow(SyntaxError);
+  });
+
   it("matches a whole text as the original does", () => {
     fc.assert(
       fc.property(pattern, texts, (from, several) => {

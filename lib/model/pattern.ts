@@ -4,6 +4,8 @@
  * absence of text around the expression, and sets contain only what a text can have.
  */
 
+import { type AST, RegExpParser } from "@eslint-community/regexpp";
+
 /** Code points from the first to the second, inclusive. */
 type Range = readonly [first: number, last: number];
 
@@ -31,7 +33,7 @@ export interface PatternUse {
 
 /** Maximum nesting of groups; the same as in the core. */
 const maxDepth = 64;
-/** Maximum length of a rewritten expression; the core refuses longer grammars. */
+/** Maximum length of an expression, also after rewriting; the core refuses longer grammars. */
 const maxWritten = 64 * 2 ** 10;
 
 /** All characters but the null character, which no text has. */
@@ -61,11 +63,7 @@ const space = union([
   ...[...lineBreaks, [9, 13] as const, [0x2000, 0x200a] as const],
   ...[..." \u00a0\u1680\u202f\u205f\u3000\ufeff"].map(codePoint),
 ]);
-const classes: Readonly<Record<string, readonly Range[]>> = {
-  ...{ d: digits, D: complement(digits), w: word, W: complement(word) },
-  ...{ s: space, S: complement(space) },
-};
-const controls: Readonly<Record<string, number>> = { 0: 0, t: 9, n: 10, v: 11, f: 12, r: 13 };
+const classes = { digit: digits, word, space } as const;
 
 const empty: Node = { kind: "sequence", nodes: [] };
 
@@ -85,12 +83,11 @@ export function strictPattern(pattern: string): string {
  * @throws a SyntaxError if it is not a regular expression; an Error that says why it cannot be enforced
  */
 export function corePattern(asked: string, use: PatternUse): string {
-  const pattern = strictPattern(asked);
-  new RegExp(pattern, "u");
+  if (asked.length > maxWritten) throw new Error("it is too long");
   const isSchema = use.in !== "text";
   const allowed = characters[use.in];
   const around: Node = { kind: "repeat", node: { kind: "set", ranges: allowed }, min: 0, max: Infinity };
-  const parsed = new Parser(pattern, isSchema ? complement(lineBreaks) : all).read();
+  const parsed = nodeOf(parse(strictPattern(asked)), isSchema ? complement(lineBreaks) : all);
   const node = possible(anchored(parsed, isSchema ? around : empty), allowed);
   if (isNever(node)) throw new Error(`no text ${without[use.in]}matches it`);
   return written(limited(node, use.minLength ?? 0, use.maxLength ?? Infinity));
@@ -98,96 +95,81 @@ export function corePattern(asked: string, use: PatternUse): string {
 
 // --- parsing -------------------------------------------------------------------------------------
 
-class Parser {
-  readonly #pattern: string;
-  readonly #dot: readonly Range[];
-  #at = 0;
-  #depth = 0;
+const parser = new RegExpParser();
 
-  constructor(pattern: string, dot: readonly Range[]) {
-    this.#pattern = pattern;
-    this.#dot = dot;
+function parse(pattern: string): AST.Pattern {
+  try {
+    return parser.parsePattern(pattern, 0, pattern.length, { unicode: true });
+  } catch (error) {
+    // The parser calls itself for each group.
+    throw error instanceof RangeError ? tooDeep() : error;
   }
+}
 
-  /** Alternatives, up to the end of the pattern or of their group. */
-  read(): Node {
-    const nodes = [this.#branch()];
-    while (this.#take(/\|/y)) nodes.push(this.#branch());
-    return nodes.length === 1 ? nodes[0]! : { kind: "any", nodes };
-  }
+function tooDeep(): Error {
+  return new Error(`its groups are nested deeper than ${maxDepth} levels`);
+}
 
-  #branch(): Node {
-    const nodes: Node[] = [];
-    while (this.#at < this.#pattern.length && !/[|)]/.test(this.#pattern[this.#at]!)) {
-      const node = this.#atom();
-      const [found, symbol, least, comma, most] = this.#take(/(?:([*+?])|\{(\d+)(,?)(\d*)\})\??/y) ?? [];
-      if (found === undefined) nodes.push(node);
-      else {
-        const min = symbol === undefined ? Number(least) : symbol === "+" ? 1 : 0;
-        const open = symbol === undefined ? comma !== "" && most === "" : symbol !== "?";
-        nodes.push({ kind: "repeat", node, min, max: open ? Infinity : Number(most || least || 1) });
-      }
+/**
+ * @param dot what `.` stands for
+ * @param depth number of groups around it
+ */
+function nodeOf(
+  { alternatives }: AST.Pattern | AST.Group | AST.CapturingGroup,
+  dot: readonly Range[],
+  depth = 0,
+): Node {
+  if (depth > maxDepth) throw tooDeep();
+  const nodes = alternatives.map(
+    ({ elements }): Node => ({
+      kind: "sequence",
+      nodes: elements.map((element) => elementNode(element, dot, depth)),
+    }),
+  );
+  return nodes.length === 1 ? nodes[0]! : { kind: "any", nodes };
+}
+
+function elementNode(element: AST.Element, dot: readonly Range[], depth: number): Node {
+  switch (element.type) {
+    case "Quantifier": {
+      const { min, max } = element;
+      return { kind: "repeat", node: elementNode(element.element, dot, depth), min, max };
     }
-    return { kind: "sequence", nodes };
+    case "Group":
+      if (element.modifiers) throw new Error("it has flags, (?…:)");
+      return nodeOf(element, dot, depth + 1);
+    case "CapturingGroup":
+      return nodeOf(element, dot, depth + 1);
+    case "Assertion":
+      if (element.kind === "start" || element.kind === "end") return { kind: element.kind };
+      if (element.kind === "word") throw new Error(`it has a word boundary, ${element.raw}`);
+      throw new Error(`it has a ${element.kind}`);
+    case "Backreference":
+      throw new Error(`it has a back reference, ${element.raw}`);
+    default:
+      return { kind: "set", ranges: rangesOf(element, dot) };
   }
+}
 
-  #atom(): Node {
-    if (this.#take(/\^/y)) return { kind: "start" };
-    if (this.#take(/\$/y)) return { kind: "end" };
-    if (this.#take(/\./y)) return { kind: "set", ranges: this.#dot };
-    if (this.#take(/\[/y)) return this.#set();
-    if (!this.#take(/\((?:\?(?::|<(?![=!])[^>]+>))?/y))
-      return { kind: "set", ranges: this.#character(false) };
-    if (this.#take(/\?/y)) throw new Error("it has a lookahead, a lookbehind or flags, (?…)");
-    if (++this.#depth > maxDepth) throw new Error(`its groups are nested deeper than ${maxDepth} levels`);
-    const node = this.read();
-    this.#depth--;
-    this.#take(/\)/y);
-    return node;
-  }
-
-  /** A set of characters after its bracket. */
-  #set(): Node {
-    const isComplement = this.#take(/\^/y) !== undefined;
-    const ranges: Range[] = [];
-    while (!this.#take(/\]/y)) {
-      const first = this.#character(true);
-      const last = this.#take(/-(?!\])/y) ? this.#character(true) : undefined;
-      if (last === undefined) ranges.push(...first);
-      else ranges.push([first[0]![0], last[0]![1]]);
+function rangesOf(
+  element: AST.QuantifiableElement | AST.CharacterClassElement,
+  dot: readonly Range[],
+): readonly Range[] {
+  switch (element.type) {
+    case "Character":
+      return [[element.value, element.value]];
+    case "CharacterClassRange":
+      return [[element.min.value, element.max.value]];
+    case "CharacterClass": {
+      const ranges = union(element.elements.flatMap((part) => rangesOf(part, dot)));
+      return element.negate ? complement(ranges) : ranges;
     }
-    return { kind: "set", ranges: isComplement ? complement(union(ranges)) : union(ranges) };
-  }
-
-  /** A character, or an escape of several. */
-  #character(inSet: boolean): readonly Range[] {
-    const hex = this.#take(
-      /\\u(?:\{([\da-f]+)\}|(d[89ab][\da-f]{2})\\u(d[c-f][\da-f]{2})|([\da-f]{4}))|\\x([\da-f]{2})/iy,
-    );
-    if (hex !== undefined) {
-      const [, braced, high, low, four, two] = hex;
-      const text =
-        high === undefined ? undefined : String.fromCharCode(Number(`0x${high}`), Number(`0x${low}`));
-      return text === undefined ? one(Number(`0x${braced ?? four ?? two}`)) : [codePoint(text)];
-    }
-    const property = this.#take(/\\[pP]\{[^}]+\}/y)?.[0];
-    if (property !== undefined) throw new Error(`it has ${property}`);
-    const control = this.#take(/\\c([a-z])/iy)?.[1];
-    if (control !== undefined) return one(control.charCodeAt(0) % 32);
-    const [whole, escaped] = this.#take(/\\(.)|./suy)!;
-    if (escaped === undefined) return [codePoint(whole)];
-    if (classes[escaped] !== undefined) return classes[escaped];
-    if (escaped === "b" && inSet) return one(8);
-    if (/[bB]/.test(escaped)) throw new Error(`it has a word boundary, \\${escaped}`);
-    if (/[1-9k]/.test(escaped)) throw new Error(`it has a back reference, \\${escaped}`);
-    return controls[escaped] === undefined ? [codePoint(escaped)] : one(controls[escaped]);
-  }
-
-  #take(sticky: RegExp): RegExpExecArray | undefined {
-    sticky.lastIndex = this.#at;
-    const found = sticky.exec(this.#pattern) ?? undefined;
-    this.#at += found?.[0].length ?? 0;
-    return found;
+    case "CharacterSet":
+      if (element.kind === "any") return dot;
+      if (element.kind === "property") throw new Error(`it has ${element.raw}`);
+      return element.negate ? complement(classes[element.kind]) : classes[element.kind];
+    default:
+      throw new Error(`it has ${element.raw}`);
   }
 }
 
@@ -196,10 +178,6 @@ class Parser {
 function codePoint(character: string): Range {
   const code = character.codePointAt(0)!;
   return [code, code];
-}
-
-function one(code: number): readonly Range[] {
-  return [[code, code]];
 }
 
 function union(ranges: readonly Range[]): Range[] {

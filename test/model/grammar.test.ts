@@ -503,7 +503,11 @@ describe("grammars", () => {
     [{ regex: "\\p{L}" }, /it has \\p\{L\}/],
     [{ regex: "a^b" }, /\^ or \$ in its middle/],
     [{ regex: "\\0" }, /no text matches it/],
+    [{ regex: "(?<=a)b" }, /it has a lookbehind/],
+    [{ regex: "(?i:a)" }, /it has flags/],
     [{ regex: "(".repeat(70) + ")".repeat(70) }, /nested deeper than 64/],
+    [{ regex: "(".repeat(20_000) + ")".repeat(20_000) }, /nested deeper than 64/],
+    [{ regex: "a".repeat(70_000) }, /too long/],
     [{ regex: `${"(".repeat(40)}a${"){2,}".repeat(40)}` }, /too long/],
   ])("that are malformed, or cannot be enforced, are refused: %j", async (grammar, message) => {
     await expectFailure(write(grammar as Grammar), "ERR_VALUE", message);

@@ -90,7 +90,18 @@ describe("a rewritten pattern", () => {
   });
 
   it("has the anchors of its alternatives", () => {
-    for (const from of ["^a|b$", "^a$|^b$", "(^a)|(b$)", "(?:^a$|b)", "^$|^a$", "a|", "^", "$", "^^a$$"]) {
+    for (const from of [
+      "^a|b$",
+      "^a$|^b$",
+      "(^a)|(b$)",
+      "(?<start>^a)|(b$)",
+      "(?:^a$|b)",
+      "^$|^a$",
+      "a|",
+      "^",
+      "$",
+      "^^a$$",
+    ]) {
       const made = rewritten(from, { in: "json" })!;
       for (const text of ["", "a", "b", "ab", "ba", "xa", "ax", "xb", "bx"])
         expect([from, text, made.test(text)]).toEqual([from, text, new RegExp(from, "u").test(text)]);

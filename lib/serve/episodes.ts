@@ -36,6 +36,7 @@ import {
 import { badRequest, noEpisode, type RequestError, requireTrained } from "./request-error.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
 import { idleEpisodes, paidWorkers, workersOf } from "./sub-episodes.ts";
+import { UnnamedEpisodes } from "./unnamed-episodes.ts";
 
 /** Most idle episodes that are recorded with one write. */
 const recordedTogether = 32;
@@ -64,6 +65,7 @@ export class Episodes {
   readonly #maxEpisodes: number;
   /** By name, the most recently answered last. */
   readonly #open = new Map<string, OpenEpisode>();
+  readonly #unnamed = new UnnamedEpisodes();
   /** Total length of their conversations, in tokens. */
   #tokens = 0;
   /** Names of episodes that are over or were dropped. */
@@ -110,8 +112,7 @@ export class Episodes {
       if (this.#closed.has(name)) continue; // it was recorded just before the server was killed
       const conversation = restore!(record.conversation);
       const answered = performance.now() - Math.max(0, Date.now() - time);
-      this.#open.set(name, { ...record, acknowledged, conversation, answered, waiting: 0 });
-      this.#tokens += conversation.length;
+      this.#insert(name, { ...record, acknowledged, conversation, answered, waiting: 0 });
     }
     open.start(() => this.#open, this.#options.redact);
   }
@@ -126,7 +127,7 @@ export class Episodes {
    *   closed
    */
   place(header: string | undefined, names: readonly string[], relations: Relations = {}): Place {
-    const name = header ?? this.#find(names) ?? randomUUID();
+    const name = header ?? this.#unnamed.find(names) ?? randomUUID();
     const place = { name, named: header !== undefined, ...relations };
     if (this.#closed.has(name)) throw this.#over(name);
     const episode = this.#open.get(name);
@@ -195,8 +196,7 @@ export class Episodes {
       },
     });
     if (begun !== undefined) this.#remove(name, begun);
-    this.#open.set(name, Object.assign(episode, now));
-    this.#tokens += conversation.length;
+    this.#insert(name, Object.assign(episode, now));
     try {
       this.#forgetOldest(name);
       // It may have ended just now, with the one that it works for.
@@ -260,8 +260,8 @@ export class Episodes {
       this.#options.open?.put(name, { ...episode, ...now }, true);
       Object.assign(episode, now);
       // The most recent one is the last.
-      this.#open.delete(name);
-      this.#open.set(name, episode);
+      this.#remove(name, episode);
+      this.#insert(name, episode);
     }
     return { id: name, ...answer };
   }
@@ -440,32 +440,20 @@ export class Episodes {
   close(): void {
     if (this.#options.open === undefined) this.forgotten += this.#open.size;
     this.#open.clear();
+    this.#unnamed.clear();
     this.#writer.close();
     this.#options.open?.close();
   }
 
-  /** The episode that a request without a header continues, or the only one that it repeats. */
-  #find(names: readonly string[]): string | undefined {
-    const positions = new Map(names.map((name, i) => [name, i]));
-    const asked = names.at(-1)!;
-    let longest = -1;
-    let found: string | undefined;
-    const repeated: string[] = [];
-    for (const [name, { named, waiting, key, asked: before, turns }] of this.#open) {
-      if (named || waiting > 0) continue;
-      const at = positions.get(key) ?? -1;
-      if (at >= 0 && at >= longest) {
-        longest = at;
-        found = name;
-      }
-      // A repeated first request could belong to any new episode.
-      if (before === asked && turns.length > 1) repeated.push(name);
-    }
-    return found ?? (repeated.length === 1 ? repeated[0] : undefined);
+  #insert(name: string, episode: OpenEpisode): void {
+    this.#open.set(name, episode);
+    if (!episode.named) this.#unnamed.add(name, episode);
+    this.#tokens += episode.conversation.length;
   }
 
   #remove(name: string, { conversation }: OpenEpisode): void {
     this.#open.delete(name);
+    this.#unnamed.remove(name);
     this.#tokens -= conversation.length;
   }
 

@@ -64,7 +64,7 @@ export async function run(options) {
       const answers = await Promise.all(attempts);
       const measured = await server.measure();
       for (const failure of failures) report({ failure: { number, message: failure } });
-      const { p99 = 0, max = 0, delay = 0, rss = 0 } = measured ?? {};
+      const { p99 = 0, max = 0, collection = 0, delay = 0, rss = 0 } = measured ?? {};
       for (const status of answers.flat()) report({ counts: { [`status ${status}`]: 1 } });
       for (const status of statuses) report({ counts: { [`status ${status} for another client`]: 1 } });
       report({
@@ -72,12 +72,15 @@ export async function run(options) {
         worst: {
           [`ms held up, p99: ${kind}`]: p99,
           [`ms held up, most: ${kind}`]: max,
-          "ms of delay": delay,
+          ...{ "ms of delay": delay, "ms of garbage collection": collection },
           ...{ "MB of memory": rss, [`ms for another client: ${kind}`]: slowest },
         },
       });
-      if (p99 > hold)
-        report({ failure: { number, message: `${kind}: the event loop was held up for ${p99} ms at p99` } });
+      if (p99 > hold) {
+        const cause = `the longest garbage collection took ${collection.toFixed(1)} ms`;
+        const message = `${kind}: the event loop was held up for ${p99.toFixed(1)} ms at p99; ${cause}`;
+        report({ failure: { number, message } });
+      }
       if (measured === undefined) {
         report({ failure: { number, message: `${kind}: the server ended` } });
         server = await start(join(directory, `episodes-${number}.jsonl`));

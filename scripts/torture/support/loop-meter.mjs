@@ -3,6 +3,7 @@
 // timer's delay says little there. On Linux the processor time of a thread is known; elsewhere the
 // delay is taken for it.
 import { openSync, readSync } from "node:fs";
+import { PerformanceObserver } from "node:perf_hooks";
 
 /** Milliseconds between measurements. */
 const interval = 2;
@@ -12,21 +13,26 @@ export class LoopMeter {
   #delays = [];
   #last = performance.now();
   #computed = computedMs();
+  #collections = [];
 
   constructor() {
+    new PerformanceObserver((list) => {
+      this.#collections.push(...list.getEntries().map(({ duration }) => duration));
+    }).observe({ entryTypes: ["gc"] });
     this.#next();
   }
 
   /**
    * In milliseconds, since the call before: `p99` and `max` of the time for which the event loop was
-   * held up, and `delay`, the longest delay of the timer.
+   * held up, `collection`, the longest garbage collection, and `delay`, the longest delay of the timer.
    */
   take() {
     const held = this.#held.sort((a, b) => a - b);
-    const delay = this.#delays.reduce((a, b) => Math.max(a, b), 0);
-    this.#held = [];
-    this.#delays = [];
-    return { p99: held[Math.ceil(0.99 * held.length) - 1] ?? 0, max: held.at(-1) ?? 0, delay };
+    const longest = (times) => times.reduce((a, b) => Math.max(a, b), 0);
+    const [delay, collection] = [longest(this.#delays), longest(this.#collections)];
+    [this.#held, this.#delays, this.#collections] = [[], [], []];
+    const p99 = held[Math.ceil(0.99 * held.length) - 1] ?? 0;
+    return { p99, max: held.at(-1) ?? 0, collection, delay };
   }
 
   #next() {

@@ -133,9 +133,16 @@ function nameOf({ tokenizer }: ServedModel, id: number): string {
   return `bytes:${Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("")}`;
 }
 
-export function usage(prompt_tokens: number, generations: readonly Generation[]) {
+/** @param generations the same number for every prompt, in the order of the prompts */
+export function usage(prompts: readonly { length: number }[], generations: readonly Generation[]) {
+  const prompt_tokens = prompts.reduce((sum, { length }) => sum + length, 0);
   const completion_tokens = generations.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const cached_tokens = generations.reduce((sum, generation) => sum + generation.cachedTokens, 0);
+  const n = generations.length / prompts.length;
+  // A prompt counts once, and so does what was cached of it before its first completion.
+  const cached_tokens = prompts.reduce((sum, _, i) => {
+    const cached = generations.slice(i * n, (i + 1) * n).map(({ cachedTokens }) => cachedTokens);
+    return sum + Math.min(...cached);
+  }, 0);
   return {
     prompt_tokens,
     completion_tokens,

@@ -208,7 +208,7 @@ export class Chats {
 
 function usageOf({ prompt }: OpenedChat, answers: readonly Answer[]) {
   return usage(
-    prompt.length,
+    [prompt],
     answers.map(({ generation }) => generation),
   );
 }

@@ -37,14 +37,13 @@ async function writeCompletion(
     queue.requests(request, prompt, request.max_tokens ?? 16, request.logprobs, i * n),
   );
   const head = queue.head("cmpl", "text_completion", admission);
-  const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);
   const write = (onToken?: OnToken) => queue.generate(c, admission, requests, onToken);
   if (!request.stream) {
     const generations = await write();
     const choices = generations.map((generation, i) =>
       completionChoice(learner, request, i, generation.text, generation),
     );
-    return sendJson(c, { ...head, choices, usage: usage(read, generations) });
+    return sendJson(c, { ...head, choices, usage: usage(prompts, generations) });
   }
   const part = (index: number, text: string, generation?: Generation) => ({
     ...head,
@@ -58,6 +57,6 @@ async function writeCompletion(
       for (const [i, generation] of generations.entries())
         yield part(i, generation.text.slice(sent[i]!.length), generation);
     },
-    usage: (generations) => ({ ...head, choices: [], usage: usage(read, generations) }),
+    usage: (generations) => ({ ...head, choices: [], usage: usage(prompts, generations) }),
   });
 }

@@ -222,15 +222,12 @@ describe("the openai client", () => {
 
   it("counts every prompt once, and all tokens of the answers", async () => {
     const { client, model } = await start((_, __, i) => "x".repeat(i));
-    const { generate } = model;
-    model.generate = async (...call) =>
-      (await generate.apply(model, call)).map((one, i) => ({ ...one, cachedTokens: 10 ** i }));
     const chat = await client.chat.completions.create({ ...hello, n: 3, seed: 1 });
     const prompt = model.calls[0]!.request.tokens!.length;
     // With the end of the turn: 1, 2 and 3 tokens.
     expect(chat.usage).toEqual({
       ...{ prompt_tokens: prompt, completion_tokens: 6, total_tokens: prompt + 6 },
-      prompt_tokens_details: { cached_tokens: 111 },
+      prompt_tokens_details: { cached_tokens: 0 },
     });
 
     model.calls.length = 0;
@@ -239,6 +236,24 @@ describe("the openai client", () => {
     expect(usage).toMatchObject({ prompt_tokens: 8, total_tokens: 8 + usage!.completion_tokens });
     const seeds = model.calls.map(({ request }) => request.seed);
     expect([seeds[0], new Set(seeds).size]).toEqual([1n, 4]); // no two completions draw the same numbers
+  });
+
+  it("counts what was cached of a prompt once, however many answers it gets", async () => {
+    const learner = await tinyLearner();
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push(server, { close: () => learner.dispose() });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const [known, unknown] = ["known ".repeat(20), "new ".repeat(20)];
+    const cached = async (prompt: string | string[], n: number) => {
+      const body = { model: "tiny", prompt, n, max_tokens: 2 };
+      const { usage } = await client.completions.create(body);
+      return usage!.prompt_tokens_details!.cached_tokens;
+    };
+    await cached(known, 1);
+    const once = await cached(known, 1);
+    expect(once).toBeGreaterThan(60);
+    expect(await cached(known, 3)).toBe(once);
+    expect(await cached([unknown, known], 3)).toBe(once);
   });
 
   it("may ask for more tokens than the context has room for", async () => {

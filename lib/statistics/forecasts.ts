@@ -15,9 +15,12 @@ export function brier(forecasts: readonly Forecast[]): number {
 
 /**
  * The area under the ROC curve: the probability that a random positive has a higher score than a
- * random negative; a tie counts half. NaN if there are no positives or no negatives.
+ * random negative; a tie counts half. NaN if there are no positives or no negatives, or a score is
+ * NaN.
  */
 export function areaUnderCurve(positives: readonly number[], negatives: readonly number[]): number {
+  const [p, n] = [positives.length, negatives.length];
+  if (p === 0 || n === 0 || [...positives, ...negatives].some(Number.isNaN)) return Number.NaN;
   const scored = [
     ...positives.map((score) => ({ score, positive: true })),
     ...negatives.map((score) => ({ score, positive: false })),
@@ -31,6 +34,5 @@ export function areaUnderCurve(positives: readonly number[], negatives: readonly
     ranks += rank * scored.slice(start, end).filter(({ positive }) => positive).length;
     start = end;
   }
-  const [p, n] = [positives.length, negatives.length];
-  return p === 0 || n === 0 ? Number.NaN : (ranks - (p * (p + 1)) / 2) / (p * n);
+  return (ranks - (p * (p + 1)) / 2) / (p * n);
 }

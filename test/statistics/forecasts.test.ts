@@ -18,6 +18,7 @@ test("the area under the curve is the share of ranked pairs, ties counting half"
   expect(areaUnderCurve([0.5], [0.5])).toBe(0.5);
   expect(areaUnderCurve([], [0.5])).toBeNaN();
   expect(areaUnderCurve([0.5], [])).toBeNaN();
+  expect(areaUnderCurve([0.5, Number.NaN], [0.5])).toBeNaN();
   const scores = fc.array(fc.integer({ min: 0, max: 6 }), { minLength: 1, maxLength: 20 });
   fc.assert(
     fc.property(scores, scores, (positives, negatives) => {

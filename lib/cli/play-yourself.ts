@@ -13,7 +13,7 @@ import { withTimeout } from "../contract/timeout.ts";
 import { formatFigure } from "../display/progress.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { costOfLeaving } from "../playing/collect.ts";
-import { checkedStep } from "../playing/environment-answers.ts";
+import { checkedScore, checkedStep } from "../playing/environment-answers.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
@@ -52,7 +52,10 @@ export async function playYourself(
       if (result.reward !== 0 && !last) show(`(reward: ${formatFigure(result.reward)})`);
       show("");
       if (!last) continue;
-      if (!isOver(result)) reward += costOfLeaving(environment, reward);
+      if (!isOver(result)) {
+        reward += await withTimeout(() => checkedScore(episode), { signal });
+        reward += costOfLeaving(environment, reward);
+      }
       const ending = succeeded({ turns: [result], reward }) ? "a success" : "no success";
       show(`Reward: ${formatFigure(reward)}, ${ending}.`);
       show(`The task was ${environment.taskId(task)}.`);

@@ -151,6 +151,10 @@ describe("an episode", () => {
     expect(last.actions).toHaveLength(2);
     const costly = { ...scripted("text", {}, { reward: -1 }).environment, rewardRange: [-5, 0] as const };
     expect((await sit(costly, ["a", "b"])).shown).toMatch(/Reward: -5, no success\./);
+    const { environment } = scripted("text", { reward: 0.25 });
+    const start: Environment["start"] = async (...given) =>
+      Object.assign(await environment.start(...given), { score: () => 0.5 });
+    expect((await sit({ ...environment, start }, ["a"])).shown).toMatch(/Reward: 0\.75, /);
     const left = scripted("text", {}, {});
     const { shown, failure } = await sit(left.environment, ["a"]);
     expect(shown).toMatch(/\nLeft at turn 2\. The task was one\.\n$/);

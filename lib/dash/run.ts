@@ -176,9 +176,11 @@ export class DashRun {
     const collected = this.metrics.items.flatMap(({ step, values }) =>
       typeof values.episodes === "number" ? [{ step, episodes: values.episodes }] : [],
     );
-    const total = this.episodes.items.length;
     // Episodes recorded before the run come first and are not counted in the rows.
-    const before = this.#recordedBefore(collected.at(-1)?.episodes ?? total);
+    const { config } = this.recipe as { config?: { recorded?: unknown[] } };
+    const total = this.episodes.items.filter(({ isBranch }) => !isBranch).length;
+    const hasRecorded = (config?.recorded?.length ?? 0) > 0;
+    const before = hasRecorded ? Math.max(0, total - (collected.at(-1)?.episodes ?? total)) : 0;
     let row = 0;
     let number = -before - 1;
     return this.episodes.items.map(({ isBranch }) => {
@@ -187,11 +189,6 @@ export class DashRun {
       while (row < collected.length - 1 && collected[row]!.episodes <= number) row++;
       return number < 0 ? 0 : (collected[row]?.step ?? 0);
     });
-  }
-
-  #recordedBefore(counted: number): number {
-    const { config } = this.recipe as { config?: { recorded?: unknown[] } };
-    return (config?.recorded?.length ?? 0) > 0 ? Math.max(0, this.episodes.items.length - counted) : 0;
   }
 
   state(): RunState {

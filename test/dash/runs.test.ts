@@ -166,6 +166,19 @@ test("branches of HOPE are played before the same update as the episodes of thei
   const runs = new DashRuns([root]);
   await runs.poll();
   expect(runs.all[0]!.updatesBefore()).toEqual([0, 0, 0, 0, 10, 10, 10, 20, 20]);
+
+  // An NLAC run on the episodes of a run of HOPE, and two iterations of its own.
+  writeRun(join(root, "nlac"), {
+    recipe: recipeOf(0, { recorded: ["hope/trajectories.jsonl"] }),
+    metrics: [2, 4].map((episodes, i) => ({ step: 10 * i, time: i, values: { episodes } })),
+    episodes: [
+      ...[episodeOf(0), episodeOf(1), branch(2, 0), branch(3, 1)],
+      ...[episodeOf(4), episodeOf(5), episodeOf(6), episodeOf(7)],
+    ],
+  });
+  const [run] = new DashRuns([join(root, "nlac")]).all;
+  await run!.poll();
+  expect(run!.updatesBefore()).toEqual([0, 0, 0, 0, 0, 0, 10, 10]);
 });
 
 test("of the draws of a long run, only a few bytes each are held", async () => {

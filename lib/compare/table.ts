@@ -31,34 +31,31 @@ export const axisNames: Readonly<Record<Axis, string>> = {
   gradientTokens: "gradient tokens",
 };
 
+type Column = [heading: string, cell: (method: MethodReport) => string];
+
 /** The methods' figures after the comparison's steps. */
 export function methodTable({ comparison, methods }: Report): Table {
   const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
-  const columns: [heading: string, cell: (method: MethodReport) => string][] = [
-    ["method", ({ name }) => name],
-    ["runs", ({ counted }) => `${counted}/${comparison.seeds.length}`],
-    ...(budgets.size > 1
-      ? ([["steps", ({ name }) => formatCount(stepsOf(comparison, name))]] satisfies [
-          string,
-          (method: MethodReport) => string,
-        ][])
-      : []),
-    ["success, IQM", ({ success, counted }) => formatInterval(success, counted)],
-    ["mean", ({ mean }) => formatShare(mean)],
-    ["median", ({ median }) => formatShare(median)],
-    ...(methods.length > 1
-      ? ([
-          [
-            `− ${comparison.reference}`,
-            ({ difference }) => (difference === null ? none : formatDifference(difference.means)),
-          ],
-          ["p", ({ difference }) => (difference === null ? none : formatP(difference.test))],
-        ] satisfies [string, (method: MethodReport) => string][])
-      : []),
+  const steps: Column = ["steps", ({ name }) => formatCount(stepsOf(comparison, name))];
+  const differences: Column[] = [
+    [
+      `− ${comparison.reference}`,
+      ({ difference }) => (difference === null ? none : formatDifference(difference.means)),
+    ],
+    ["p", ({ difference }) => (difference === null ? none : formatP(difference.test))],
     [
       comparison.paired ? `seeds above ${comparison.reference}` : `P(> ${comparison.reference})`,
       ({ improvement, counted }) => formatInterval(improvement, counted),
     ],
+  ];
+  const columns: Column[] = [
+    ["method", ({ name }) => name],
+    ["runs", ({ counted }) => `${counted}/${comparison.seeds.length}`],
+    ...(budgets.size > 1 ? [steps] : []),
+    ["success, IQM", ({ success, counted }) => formatInterval(success, counted)],
+    ["mean", ({ mean }) => formatShare(mean)],
+    ["median", ({ median }) => formatShare(median)],
+    ...(methods.length > 1 ? differences : []),
     ["updates", ({ updates }) => formatCount(updates)],
     ["gradient tokens", ({ gradientTokens }) => formatCount(gradientTokens)],
     ["generated tokens", ({ generatedTokens }) => formatCount(generatedTokens)],

@@ -75,6 +75,14 @@ test("differences have an interval and an exact p, and pairs are permuted within
     expect(paired.means.estimate).toBeCloseTo(0.094, 12);
   }));
 
+test("a single method has no columns of comparisons", () =>
+  inDirectory((directory) => {
+    writer(directory)("nlac", [0.1, 0.2, 0.3]);
+    const methods = [{ name: "nlac", recipe: "errands" }];
+    const { headings } = methodTable(reportOn(comparisonOf({ methods }), directory));
+    expect(headings.slice(0, 6)).toEqual(["method", "runs", "success, IQM", "mean", "median", "updates"]);
+  }));
+
 test("pairs are compared within a seed: worlds that differ more than the methods do not blur it", () =>
   inDirectory((directory) => {
     const seeds = [0, 1, 2, 3, 4];

@@ -94,7 +94,7 @@ export function readText(raw: string, { text, others }: ParameterType): string |
   return text ? JSON.stringify(raw) : undefined;
 }
 
-/** The kind of a JSON text by its start, and whether it is valid; undefined if it is not. */
+/** The kind of a JSON text; undefined if it is not valid. */
 function kindOfJson(json: string): Kind | undefined {
   try {
     return kindOf(JSON.parse(json));

@@ -5,6 +5,7 @@
  * thought.
  */
 
+import { shapeOf } from "../base/json-text.ts";
 import { isObject } from "../base/validation.ts";
 import type { Action, Message, PrivilegedInformation } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
@@ -143,7 +144,7 @@ function jsonList(text: string): Parsed<{ items: unknown[] }> {
     .trim()
     .replace(/^```[a-z]*\s*/i, "")
     .replace(/\s*```$/, "");
-  if (depthOf(body) > maxDepth) return malformed(`the list is nested deeper than ${maxDepth} levels`);
+  if (shapeOf(body).depth > maxDepth) return malformed(`the list is nested deeper than ${maxDepth} levels`);
   let value: unknown;
   try {
     // "__proto__" as a key could set a prototype in a later assignment.
@@ -152,16 +153,6 @@ function jsonList(text: string): Parsed<{ items: unknown[] }> {
     return malformed("the reply is not valid JSON");
   }
   return Array.isArray(value) ? { ok: true, items: value } : malformed("the reply must be a JSON list");
-}
-
-function depthOf(text: string): number {
-  let depth = 0;
-  let deepest = 0;
-  for (const { 0: mark } of text.matchAll(/"(?:[^"\\]|\\[\s\S]?)*(?:"|$)|[{}[\]]/g)) {
-    if (mark === "{" || mark === "[") deepest = Math.max(deepest, ++depth);
-    else if (mark === "}" || mark === "]") depth--;
-  }
-  return deepest;
 }
 
 /**

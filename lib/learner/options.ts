@@ -141,8 +141,8 @@ const learnerOptions = withChecks(
      */
     maxQueued: z.int().min(1).default(1024),
     /**
-     * Threads of one operation, for the whole process. Default: NLAC_THREADS, or the number of
-     * cores.
+     * Threads of one operation, for the whole process. Default: NLAC_THREADS, else OMP_NUM_THREADS,
+     * else the physical cores that the process may use.
      */
     threads: z.int().min(1).max(4096).optional(),
     /**

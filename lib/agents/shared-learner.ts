@@ -86,10 +86,6 @@ export class SharedLearner implements LanguageModel, ServedModel {
     return this.#start;
   }
 
-  get changes(): number {
-    return this.#changes;
-  }
-
   /** The signal for training's calls from now on. */
   set signal(signal: AbortSignal) {
     this.#signal = signal;

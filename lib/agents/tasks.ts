@@ -105,10 +105,6 @@ export class Tasks {
     this.#succeeded = tasks.map(() => 0);
   }
 
-  get size(): number {
-    return this.#tasks.length;
-  }
-
   /** Number of tasks that are leased now. */
   get leased(): number {
     this.#expire();

@@ -208,11 +208,6 @@ export class Conversation {
     return [...head, ...tokens.slice(from, to)];
   }
 
-  /** Appends a call in the format of `writeCall`. Throws as `writeCall`. */
-  appendCall(call: CallText): this {
-    return this.appendCalls([call]);
-  }
-
   /** Appends a turn of calls in the format of `writeCalls`. Throws as `writeCall`. */
   appendCalls(calls: readonly CallText[]): this {
     const form = this.#format.callForm;

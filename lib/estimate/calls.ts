@@ -111,7 +111,7 @@ export function generationCall(
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), generated, ...more };
 }
 
-export function isAction(what: GenerationCall["what"]): boolean {
+function isAction(what: GenerationCall["what"]): boolean {
   const others = ["summaries", "proposals", "futures", "targets", "critiques", "corrected targets"];
   return !others.includes(what);
 }

@@ -100,7 +100,7 @@ const common = {
 };
 
 /** The algorithm decides which fields `config` has; a recipe that names none is for NLAC. */
-export const recipeSchema = z.discriminatedUnion(
+const recipeSchema = z.discriminatedUnion(
   "algorithm",
   [
     z.strictObject({

@@ -13,7 +13,7 @@ const count = z.int().min(1);
 const share = z.number().min(0).max(1);
 
 /** Who writes proposals; a service's options otherwise. */
-export const proposalSource = z.union([
+const proposalSource = z.union([
   z.enum(["policy", "environment", "different"]),
   z.record(z.string(), z.unknown()),
 ]);

@@ -24,6 +24,7 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { getOrAdd } from "../base/get-or-add.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
@@ -288,7 +289,7 @@ class Successes {
     return new Set(this.#tasks).size;
   }
 
-  /** Stores the episode's actions to imitate. Returns whether there are any. */
+  /** Stores the episode's actions to imitate. Returns whether the episode is to be imitated. */
   add(trajectory: Trajectory): boolean {
     const actions = this.#imitable(trajectory);
     if (actions === undefined) return false;
@@ -317,9 +318,7 @@ class Successes {
   #byTask(): number[][] {
     const groups = new Map<string, number[]>();
     for (const [i, task] of this.#tasks.entries()) {
-      const group = groups.get(task);
-      if (group === undefined) groups.set(task, [i]);
-      else group.push(i);
+      getOrAdd(groups, task, () => []).push(i);
     }
     return [...groups.values()];
   }

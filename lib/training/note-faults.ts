@@ -1,5 +1,6 @@
 /** Shows why episodes failed. Training continues with the others. */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import type { Progress } from "../display/progress.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 
@@ -10,8 +11,7 @@ const maxShown = 5;
 
 /** Notes the faults of `trajectories`, each message once. */
 export function noteFaults(progress: Progress, trajectories: readonly Trajectory[], phase: string): void {
-  const shown = shownTo.get(progress) ?? new Set();
-  shownTo.set(progress, shown);
+  const shown = getOrAdd(shownTo, progress, () => new Set());
   for (const { task, fault } of trajectories) {
     if (fault === undefined || shown.size === maxShown) continue;
     const reason = `${fault.code}: ${fault.message}`;

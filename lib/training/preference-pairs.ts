@@ -2,6 +2,7 @@
  * Pairs of a better and a worse text from recorded episodes, and the DPO loss on a batch of pairs.
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { isFaulty, rewardRounding, type Trajectory } from "../episodes/trajectory.ts";
 import type {
@@ -49,9 +50,8 @@ export function episodePairs(trajectories: Iterable<Trajectory>, options: PairOp
     const [text, ...more] = episodeTexts(trajectory);
     if (text === undefined || more.length > 0) continue;
     const key = `${keyOf(text.prompt)} ${trajectory.task}`;
-    const group = byOpening.get(key) ?? [];
+    const group = getOrAdd(byOpening, key, () => []);
     group.push({ text, value: trajectory.reward, trajectory: trajectory.id });
-    byOpening.set(key, group);
   }
   return [...byOpening.values()].flatMap((group, i) => pairsOf(group, options, i));
 }
@@ -60,11 +60,9 @@ export function episodePairs(trajectories: Iterable<Trajectory>, options: PairOp
 export function actionPairs(values: readonly ActionValue[], options: PairOptions): Pair[] {
   const byState = new Map<string, { text: ScoredText; value: number; trajectory: number; turn: number }[]>();
   for (const { state, action, value, trajectory, turn } of values) {
-    const key = keyOf(state.tokens);
-    const group = byState.get(key) ?? [];
     const text = { prompt: state.prompt(), response: action, weight: 1 };
+    const group = getOrAdd(byState, keyOf(state.tokens), () => []);
     group.push({ text, value, trajectory: trajectory.id, turn });
-    byState.set(key, group);
   }
   return [...byState.values()].flatMap((group, i) => pairsOf(group, options, i));
 }

@@ -115,9 +115,8 @@ export function iterationData(
   );
   const labelled = (value: ActionValue): LabelledAction => ({ ...value, label: scale(value.value) });
   const points = rewardData(values.filter(fits).map(labelled), { ...config, seed });
-  const states = new Map(points.map((point) => [keyOf(point.state.tokens), point]));
-  const order = permutation(states.size, seed, streams.shuffle);
-  const shuffled = order.map((i) => [...states.values()][i]!);
+  const states = [...new Map(points.map((point) => [keyOf(point.state.tokens), point])).values()];
+  const shuffled = permutation(states.length, seed, streams.shuffle).map((i) => states[i]!);
   return {
     points,
     heldOut: others.filter(fits).map(labelled),

@@ -3,6 +3,7 @@
  * among actions of the policy (the HOPE paper, appendix C.3).
  */
 
+import { getOrAdd } from "../base/get-or-add.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rewardRounding } from "../episodes/trajectory.ts";
@@ -101,7 +102,7 @@ export async function heldOutMetrics(
   const scoresOf = (high: boolean) =>
     judged.filter(({ isHigh }) => isHigh === high).map(({ score }) => score);
   const byState = new Map<string, typeof judged>();
-  for (const one of judged) byState.set(one.state, [...(byState.get(one.state) ?? []), one]);
+  for (const one of judged) getOrAdd(byState, one.state, () => []).push(one);
   const ranked = [...byState.values()].flatMap((group) =>
     group.flatMap((a) =>
       group

@@ -379,12 +379,12 @@ async function update<Task>(
       return { isRefinement, text: { prompt, response, weight, advantages, ...scored[drawn[i]!]![j]! } };
     });
   });
-  const [first, refined] = [false, true].map((is) =>
-    texts.filter(({ isRefinement }) => isRefinement === is).map(({ text }) => text),
-  );
+  const textsOf = (refinements: boolean) =>
+    texts.filter(({ isRefinement }) => isRefinement === refinements).map(({ text }) => text);
+  const played = textsOf(false);
   const { clipLow, clipHigh } = config;
-  const results = await surrogate(training, first!, { clipLow, clipHigh });
-  const shaped = await shape(training, refined!);
+  const results = await surrogate(training, played, { clipLow, clipHigh });
+  const shaped = await shape(training, textsOf(true));
   throwIfAborted(run.signal);
   const stepped = await scheduledStep(
     model,
@@ -404,7 +404,7 @@ async function update<Task>(
     });
   }
   return {
-    ...surrogateMetrics([...first!, ...shaped.texts], [...results, ...shaped.results]),
+    ...surrogateMetrics([...played, ...shaped.texts], [...results, ...shaped.results]),
     "refinements/probability": shaped.probability,
     ...stepped,
     "time/update": (performance.now() - started) / 1000,

@@ -160,15 +160,13 @@ export async function trainSft<Task>(options: SftOptions<Task>): Promise<Trainin
       ? await copyRecorded(run, config.recorded, model, environment)
       : await episodesFrom(saved.trajectories, 0);
   const all = [...recordedExamples(recorded, config), ...(await scriptedExamples(options, config))];
-  const examples = all.filter(({ prompt, response }) => prompt().length + response.length <= longest());
-  function longest(): number {
-    return Math.min(config.maxTokens, model.maxPositions);
-  }
+  const longest = Math.min(config.maxTokens, model.maxPositions);
+  const examples = all.filter(({ prompt, response }) => prompt().length + response.length <= longest);
   if (examples.length === 0)
     throw new NlacError(
       "ERR_CONFIG",
       all.length > 0
-        ? `All ${all.length} actions to imitate are longer than maxTokens (${longest()}) with their prompts.`
+        ? `All ${all.length} actions to imitate are longer than maxTokens (${longest}) with their prompts.`
         : `None of the ${recorded.length} recorded episodes can be imitated: see \`select\` and \`successReward\`.`,
     );
   const training: Training<Task> = { model, environment, state, config, run };

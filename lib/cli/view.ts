@@ -79,25 +79,31 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   }
   if (figures.size === 0) throw new NlacError("ERR_EMPTY", `${file} contains no episodes.`);
   const all = [...figures.values()];
-  const ofTasks = grouped(
-    all.map(({ id }) => id),
-    all.map(({ task }) => task),
-  );
-  const trials = ofTasks.reduce((max, { length }) => Math.max(max, length), 1);
-  const measured: Measured = !isRun
-    ? { title: path, figures: summarize(all, trials) }
-    : file === trajectoriesPath(path)
-      ? measuredRun(
-          path,
-          all.filter(({ id }) => !branches.has(id)),
-        )
-      : { title: title(readDescription(path)) || path, figures: summarize(all) }; // of clients, in no iterations
+  let measured: Measured;
+  if (!isRun) {
+    measured = measuredRecord(path, all);
+  } else if (file === trajectoriesPath(path)) {
+    const played = all.filter(({ id }) => !branches.has(id));
+    measured = measuredRun(path, played);
+  } else {
+    // Clients' episodes belong to no iteration.
+    measured = { title: title(readDescription(path)) || path, figures: summarize(all) };
+  }
   if (flags.report !== undefined) {
     const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
     sayReport(flags.report);
   }
   console.log(flags.json ? JSON.stringify(measured.figures) : printable(figureTable(measured)));
+}
+
+function measuredRecord(path: string, episodes: readonly EpisodeFigures[]): Measured {
+  const ofTasks = grouped(
+    episodes.map(({ id }) => id),
+    episodes.map(({ task }) => task),
+  );
+  const trials = ofTasks.reduce((max, { length }) => Math.max(max, length), 1);
+  return { title: path, figures: summarize(episodes, trials) };
 }
 
 /**

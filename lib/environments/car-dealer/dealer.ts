@@ -5,6 +5,7 @@
  */
 
 import type { Action, Message } from "../../contract/environment.ts";
+import { callAction } from "../../prompts/calls.ts";
 import type { ScriptedPolicy } from "../check.ts";
 import { dollars } from "./buyer.ts";
 import { maxOverBudget, slightlyOverBudget } from "./buyer-profiles.ts";
@@ -136,7 +137,7 @@ function nextSearch(known: Knowledge): Action | undefined {
     ),
   ];
   return wanted
-    .map(([name, args]) => call(name, args, "I look for what the buyer needs."))
+    .map(([name, args]) => callAction(name, args, "I look for what the buyer needs."))
     .find(({ tool }) => !known.searches.has(JSON.stringify(tool)));
 }
 
@@ -191,10 +192,5 @@ export function respond(
   thought: string,
   offer: { car_id?: number; price?: number } = {},
 ): Action {
-  return call("respond", { content, ...offer }, thought);
-}
-
-export function call(name: string, args: Record<string, unknown>, thought: string): Action {
-  const tool = { name, arguments: args };
-  return { thought, text: JSON.stringify(tool), tool };
+  return callAction("respond", { content, ...offer }, thought);
 }

@@ -6,8 +6,9 @@
 
 import { streams, uniform } from "../../base/random.ts";
 import type { Action, Demonstration, Episode, StepResult } from "../../contract/environment.ts";
+import { callAction } from "../../prompts/calls.ts";
 import { judgedAction } from "../judged-action.ts";
-import { call, respond, scriptedDealer } from "./dealer.ts";
+import { respond, scriptedDealer } from "./dealer.ts";
 
 /** @param start opens the same episode on every call */
 export async function demonstrate(start: () => Promise<Episode>, seed: number): Promise<Demonstration> {
@@ -94,7 +95,7 @@ function poorAction(good: Action, random: number): { action: Action; future: str
     };
   }
   return {
-    action: call("no_op", {}, "I do not search."),
+    action: callAction("no_op", {}, "I do not search."),
     future: "Nothing is shown, so that no car can be offered in this turn.",
     advice: "Search the database for cars that the buyer may want.",
   };

@@ -20,6 +20,7 @@ import type {
   StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
+import { callAction } from "../../prompts/calls.ts";
 import type { ServiceSource } from "../../services/open-service.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
 import { openServiceOption } from "../open-service-option.ts";
@@ -200,7 +201,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     maxTurns,
     turnLimitEnds: true,
     rewardRange: [0, maxOverBudget],
-    idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
+    idle: callAction("no_op", {}),
     async tasks(split) {
       checkSplit("carDealer", split);
       return buyers[split === "train" ? "train" : testSplit].map(({ id }) => ({ buyer: id }));

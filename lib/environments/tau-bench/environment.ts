@@ -24,6 +24,7 @@ import type {
   StepResult,
   ToolSchema,
 } from "../../contract/environment.ts";
+import { callAction } from "../../prompts/calls.ts";
 import { checkSplit, episodeOver } from "../errors.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
@@ -108,10 +109,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     name: "tauBench",
     actionFormat,
     maxTurns: turns,
-    idle: {
-      text: JSON.stringify({ name: transferTool, arguments: { summary: "" } }),
-      tool: { name: transferTool, arguments: { summary: "" } },
-    },
+    idle: callAction(transferTool, { summary: "" }),
     async tasks(split) {
       checkSplit("tauBench", split);
       return [...tasks[split]()];

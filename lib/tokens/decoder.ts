@@ -3,6 +3,7 @@
  * a tokenizer is the same text at once.
  */
 
+import { isUtf8 } from "node:buffer";
 import { NlacError } from "../base/errors.ts";
 import { isObject } from "../base/validation.ts";
 import { bytesOfToken } from "./bpe.ts";
@@ -153,15 +154,3 @@ export function compileDecoder(rule: unknown): TokenTexts {
   if (drops && !seen.includes("Fuse")) refuse();
   return fallbackTexts(replacements, seen.includes("ByteFallback"), drops);
 }
-
-/** Whether bytes are UTF-8 without errors. */
-function isUtf8(bytes: Uint8Array): boolean {
-  try {
-    strict.decode(bytes);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

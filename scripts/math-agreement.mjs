@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Measures the grader of MATH on generated pairs of answers (docs/environments/math.md).
+// Measures the grader of MATH on generated pairs of answers (docs/environments/math.md). Uses the built package.
 //   python scripts/fixtures/math_pairs.py $NLAC_DATA/math 15000 > pairs.json   # needs math-verify
 //   NLAC_DATA=… node scripts/math-agreement.mjs pairs.json
 // Prints the pairs that the grader gets wrong by construction, its differences from Math-Verify by kind, its speed, and

@@ -128,8 +128,8 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    * Continues from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and
    * the random sequence.
    *
-   * @param options `heads` and `adapter` cannot be changed; these and `seed` default to the saved
-   *   ones
+   * @param options `heads` and `adapter` cannot be changed; these, `dtype` and `seed` default to the
+   *   saved ones
    * @throws NlacError ERR_CHECKPOINT that names the file, for a directory that is incomplete,
    *   damaged or not a checkpoint, and if the adapter's model is found neither where it was nor at
    *   `base`, or is another model; ERR_CONFIG
@@ -440,6 +440,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     writeSampling(directory, {
       seed: this.seed,
       requests: this.#generator.requests,
+      dtype: this.dtype,
       tokenizer: this.tokenizer !== undefined,
       base: this.#base,
     });

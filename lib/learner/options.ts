@@ -172,7 +172,10 @@ export interface CreateOptions extends LearnerOptions {
   tokenizer?: Tokenizer | undefined;
 }
 
-/** Options of `Learner.resume`. */
+/**
+ * Options of `Learner.resume`. `dtype`, `seed`, `heads` and `adapter` default to what was saved, the
+ * others to what they are for `Learner.load`.
+ */
 export interface ResumeOptions extends LearnerOptions {
   /**
    * A second place, as `load` takes it, to look for an adapter's model if it is not where `load`

@@ -50,6 +50,8 @@ const savedSampling = z.strictObject({
   seed: z.int().min(0),
   /** Number of requests that have used a seed derived from the learner's. */
   requests: z.int().min(0),
+  /** What the learner computed in; absent in checkpoints of earlier versions. */
+  dtype: z.enum(["bfloat16", "float32"]).optional(),
   /** Whether tokenizer files belong to the checkpoint. */
   tokenizer: z.boolean(),
   /** What `load` was given, a file or directory as an absolute path; only with an adapter. */
@@ -97,6 +99,7 @@ export async function fromCheckpoint(directory: string, options: ResumeOptions):
   if (verify) await requireChecksums(directory, "ERR_CHECKPOINT");
   const saved = readJson(join(directory, samplingFile), savedSampling, "ERR_CHECKPOINT");
   settings.seed = options.seed ?? saved.seed;
+  settings.dtype = options.dtype ?? saved.dtype ?? settings.dtype;
   const addon = openAddon(settings);
   const base = saved.base === undefined ? undefined : await findBase(directory, saved.base, elsewhere);
   const path = base?.path ?? "";

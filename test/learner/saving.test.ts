@@ -49,8 +49,8 @@ describe("save, resume and export", () => {
         await model.tokenNll([text]); // left pending
         const path = join(directory, "deep", "er");
         await model.save(path);
-        await using resumed = await Learner.resume(path, { dtype });
-        expect(resumed.seed).toBe(3);
+        await using resumed = await Learner.resume(path);
+        expect([resumed.seed, resumed.dtype]).toEqual([3, dtype]);
         expect(resumed.encode("a")).toEqual([97]);
         await train(model, 2);
         await train(resumed, 2);
@@ -58,6 +58,15 @@ describe("save, resume and export", () => {
       });
     });
   }
+
+  it("computes in another type than before only if it is given", async () => {
+    await inDirectory(async (directory) => {
+      await using model = await tinyLearner({ dtype: "float32" });
+      await model.save(directory);
+      await using other = await Learner.resume(directory, { dtype: "bfloat16" });
+      expect(other.dtype).toBe("bfloat16");
+    });
+  });
 
   it("saves the effects of earlier calls, not of later ones", async () => {
     await inDirectory(async (directory) => {

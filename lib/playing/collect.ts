@@ -6,7 +6,7 @@
 import { setMaxListeners } from "node:events";
 import { isBudgetSpent, messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
-import { checkInteger } from "../base/validation.ts";
+import { checkInteger, checkNumber, checkSeed, shown } from "../base/validation.ts";
 import {
   type Environment,
   type Episode,
@@ -134,13 +134,13 @@ const closingPatience = 1000;
  * its probabilities, and so the outcome of near ties.
  *
  * @throws NlacError ERR_ABORTED when the signal fires; ERR_BUDGET when a service's budget is spent,
- *   since all further episodes would fail; ERR_VALUE for a `concurrency` below 1 or, with
+ *   since all further episodes would fail; ERR_VALUE for a missing or bad option or, with
  *   `constrainActions`, a tool schema that cannot be enforced. Running episodes are closed then,
  *   and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
+  checkCollectOptions(options);
   const { model, environment, episodes, concurrency, stepTimeout = environment.stepTimeout } = options;
-  if (concurrency !== undefined) checkInteger(concurrency, "concurrency", 1);
   const failing = new AbortController();
   const signal = AbortSignal.any(
     options.signal === undefined ? [failing.signal] : [failing.signal, options.signal],
@@ -179,6 +179,20 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
   await Promise.all(episodes.slice(begun).map(({ from }) => closeEpisode(from?.episode, playing)));
   if (failure !== undefined) throw failure.error;
   return trajectories;
+}
+
+/** Checks what JavaScript callers can leave out; without it, a limit or the seed would have no effect. */
+function checkCollectOptions<Task>(options: CollectOptions<Task>): void {
+  const { episodes, concurrency } = options;
+  for (const name of ["model", "environment", "episodes"] as const)
+    if (typeof options[name] !== "object" || options[name] === null)
+      throw new NlacError("ERR_VALUE", `${name} must be an object; it is ${shown(options[name])}.`);
+  for (const [i, episode] of episodes.entries()) checkInteger(episode.id, `episodes[${i}].id`, 0);
+  checkSeed(options.seed, "seed");
+  checkInteger(options.maxActionTokens, "maxActionTokens", 1);
+  checkNumber(options.maxPromptTokens, "maxPromptTokens", 1);
+  checkNumber(options.temperature, "temperature", 0);
+  if (concurrency !== undefined) checkInteger(concurrency, "concurrency", 1);
 }
 
 /** Plays one episode; `place` is its position within a batch. */

@@ -23,6 +23,32 @@ function batchesOf(model: ScriptedModel): number[] {
   return sizes;
 }
 
+test.each([
+  ["model", undefined],
+  ["environment", undefined],
+  ["episodes", undefined],
+  ["episodes[0].id", [{ word: "keys" }]], // tasks instead of episodes
+  [
+    "episodes[1].id",
+    [
+      { id: 0, task: { word: "keys" } },
+      { id: 0.5, task: { word: "keys" } },
+    ],
+  ],
+  ["seed", undefined],
+  ["maxActionTokens", undefined],
+  ["maxPromptTokens", undefined],
+  ["temperature", undefined],
+  ["temperature", -1],
+  ["concurrency", 0],
+])("a bad %s is an error that names it: %j", async (where, value) => {
+  const [name] = where.split("[");
+  await expect(play({ [name!]: value })).rejects.toMatchObject({
+    code: "ERR_VALUE",
+    message: expect.stringMatching(new RegExp(`^${where.replace(/\W/g, "\\$&")} must be`)),
+  });
+});
+
 describe("many at once", () => {
   test("an episode does not depend on concurrency, on order, or on the environment's speed", async () => {
     const expected = (await play()).map(toRecord);

@@ -89,4 +89,4 @@ export {
 export type { ReportedRow, ReportedRun, RunEvent, Sink } from "./sinks/sink.ts";
 export type { Interval } from "./statistics/intervals.ts";
 export { passHatK, type TaskTrials } from "./statistics/pass-k.ts";
-export { type WarmupConfig, type WarmupOptions, warmUp } from "./training/warmup.ts";
+export { type WarmupConfigInput, type WarmupOptions, warmUp } from "./training/warmup.ts";

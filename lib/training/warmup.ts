@@ -7,6 +7,7 @@
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import { type Action, type Demonstration, type Environment, isSingleStep } from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
 import type { LanguageModel, ScoredText } from "../model/language-model.ts";
@@ -49,14 +50,14 @@ export const warmupConfig = z.strictObject({
   observedTargets: z.boolean().default(false),
 });
 
-/** Settings of a warm-up, with all defaults filled in. */
-export type WarmupConfig = z.infer<typeof warmupConfig>;
+/** Settings of a warm-up. */
+export type WarmupConfigInput = z.input<typeof warmupConfig>;
 
 /** Options of `warmUp`. */
 export interface WarmupOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
-  config: WarmupConfig;
+  config: WarmupConfigInput;
   seed: number;
   signal?: AbortSignal;
   /** Steps that were taken before it was interrupted. Default 0. */
@@ -71,10 +72,12 @@ export interface WarmupOptions<Task> {
 /**
  * Takes `config.steps` steps on demonstrated examples. θ̄ does not move: methods that have one set
  * it. A warm-up that was interrupted continues from `stepsDone`, with the model as it was then.
- * @throws NlacError ERR_CONFIG if the environment has no demonstrations or no tasks, ERR_ABORTED
+ * @throws NlacError ERR_CONFIG for a bad field of `config`, and if the environment has no
+ *   demonstrations or no tasks; ERR_ABORTED
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
-  const { model, environment, config, seed, stepsDone = 0 } = options;
+  const { model, environment, seed, stepsDone = 0 } = options;
+  const config = checkConfig(warmupConfig, options.config);
   const tasks = await requireTasks(environment, "train");
   const order = permutation(tasks.length, seed, streams.warmup);
   const texts: ScoredText[] = [];

@@ -9,7 +9,7 @@ import { criticRequest, parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { RoleWriter } from "../../lib/roles/role-writer.ts";
 import { writeTargets } from "../../lib/roles/targets.ts";
-import { demonstratedTexts, warmUp, warmupConfig } from "../../lib/training/warmup.ts";
+import { demonstratedTexts, warmUp } from "../../lib/training/warmup.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
@@ -174,7 +174,7 @@ test("the learning rate falls to 0, θ̄ does not change, and the same seed draw
     await warmUp({
       model,
       environment,
-      config: warmupConfig.parse({ steps: 4, batchSize: 3, learningRate: 1, episodes: 2 }),
+      config: { steps: 4, batchSize: 3, learningRate: 1, episodes: 2 },
       seed: 5,
     });
     return model.events;
@@ -189,7 +189,7 @@ test("the learning rate falls to 0, θ̄ does not change, and the same seed draw
 test("a warm-up that was interrupted shows the rest of the examples, at the rates of its steps", async () => {
   const options = {
     environment: solvedErrand(),
-    config: warmupConfig.parse({ steps: 7, batchSize: 3, episodes: 1 }),
+    config: { steps: 7, batchSize: 3, episodes: 1 },
     seed: 0,
   };
   const events = async (stepsDone?: number) => {
@@ -202,11 +202,26 @@ test("a warm-up that was interrupted shows the rest of the examples, at the rate
   for (const done of [0, 1, 3, 6, 7]) expect(await events(done)).toEqual(whole.slice(2 * done));
 });
 
+test("fields that are left out have the recipe's defaults; a bad field is an error that names it", async () => {
+  const model = new ScriptedModel(() => "");
+  const options = { model, environment: solvedErrand(), seed: 0 };
+  await warmUp({ ...options, config: { steps: 1 } });
+  const [batch] = model.events.flatMap((event) => (event.kind === "nll" ? [event.texts] : []));
+  const [step] = model.events.flatMap((event) => (event.kind === "step" ? [event.options] : []));
+  expect(batch).toHaveLength(16);
+  expect(step).toMatchObject({ learningRate: 1e-4, betas: [0.9, 0.999] });
+  const misspelt = { steps: 1, learningrate: 1 } as { steps: number };
+  await expect(warmUp({ ...options, config: misspelt })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+    message: expect.stringContaining('did you mean "learningRate"?'),
+  });
+});
+
 test("every epoch shows each example once, also if it begins within a batch", async () => {
   const world = solvedErrand();
   const model = new ScriptedModel(() => "");
   // Seven examples: two each of critic, refiner and backup, and an action. Three epochs of them.
-  const config = warmupConfig.parse({ steps: 7, batchSize: 3, episodes: 1 });
+  const config = { steps: 7, batchSize: 3, episodes: 1 };
   await warmUp({ model, environment: world, config, seed: 0 });
   const shown = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
   const counts = new Map<string, number>();
@@ -219,7 +234,7 @@ test("every epoch shows each example once, also if it begins within a batch", as
 
 test("a model with random weights has a rising rate first", async () => {
   const model = new ScriptedModel(() => "");
-  const config = warmupConfig.parse({ steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] });
+  const config = { steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] };
   await warmUp({ model, environment, config, seed: 0 });
   const rates = model.events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
   expect(rates.map((rate) => rate.toFixed(3))).toEqual(["0.333", "0.533", "0.600", "0.400", "0.200"]);
@@ -230,7 +245,7 @@ test("a model with random weights has a rising rate first", async () => {
 test("an environment without demonstrations, or without tasks, is an error that says so", async () => {
   const options = {
     model: new ScriptedModel(() => ""),
-    config: warmupConfig.parse({ steps: 1 }),
+    config: { steps: 1 },
     seed: 0,
   };
   await expect(warmUp({ ...options, environment: errandEnvironment() })).rejects.toMatchObject({
@@ -242,7 +257,7 @@ test("an environment without demonstrations, or without tasks, is an error that 
 
 test("a demonstration that never ends is a fault after the time of an episode", async () => {
   const hanging = { ...environment, stepTimeout: 5, demonstrate: () => new Promise<never>(() => {}) };
-  const options = { model: new ScriptedModel(() => ""), config: warmupConfig.parse({ steps: 1 }), seed: 0 };
+  const options = { model: new ScriptedModel(() => ""), config: { steps: 1 }, seed: 0 };
   await expect(warmUp({ ...options, environment: hanging })).rejects.toMatchObject({
     ...{ code: "ERR_ENVIRONMENT", message: expect.stringContaining(`${5 * (environment.maxTurns + 1)} ms`) },
   });

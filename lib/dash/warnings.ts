@@ -69,7 +69,7 @@ export function warningsOf(read: Read): Warning[] {
       "Prompts do not fit into the model's context, or targets are cut off or cannot be parsed.",
       "Fewer turns or shorter observations; for targets/dropped_cut_off a larger maxCriticTokens.",
     );
-  if (recent("rollout/faults").some((value) => value > 0))
+  if ([...recent("rollout/faults"), ...recent("eval/faults")].some((value) => value > 0))
     add(
       "Episodes failed",
       "The environment or a service failed.",

@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
+import { isFaulty } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { taskIndex } from "../playing/collect.ts";
 import { evaluate } from "../playing/evaluate.ts";
@@ -105,6 +106,7 @@ export async function evaluatePeriodically<Task>(
     "eval/success_high": success.high,
     "eval/reward": reward.estimate,
     "eval/turns": turns.estimate,
+    "eval/faults": trajectories.filter(isFaulty).length,
     "eval/environment_steps": state.environmentSteps,
     "time/evaluate": (performance.now() - started) / 1000,
   });

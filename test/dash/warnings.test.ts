@@ -44,6 +44,7 @@ test.each([
   ["60 targets were dropped in the last 20 updates", { "targets/dropped": constant(3) }],
   ["1 target was dropped in the last 20 updates", { "targets/dropped": [...constant(0), 1] }],
   ["Episodes failed", { "rollout/faults": [0, 1] }],
+  ["Episodes failed", { "rollout/faults": [0, 0], "eval/faults": [2] }],
   ["Steps were skipped", { skipped: [0, 1, 0] }],
   ["Steps of the policy were skipped", { "skipped/policy": [0, 1, 0] }],
   [

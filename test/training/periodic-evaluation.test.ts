@@ -107,6 +107,7 @@ describe("evaluation during training", () => {
       "eval/success_high": high,
       "eval/reward": 1 / 3,
       "eval/turns": (1 + 2 + 2) / 3,
+      "eval/faults": 0,
     });
     const trained = training({ every: 1, episodes: 3, split: "train" });
     await evaluatePeriodically(trained);
@@ -131,6 +132,20 @@ describe("evaluation during training", () => {
     expect(first.every(({ temperature }) => temperature === 0.5)).toBe(true);
     expect(seeds.slice(4)).toEqual(seeds.slice(0, 4));
     expect(new Set(seeds).size).toBe(4);
+  });
+
+  test("episodes that ended by a fault are counted, and are in no other figure", async () => {
+    const one = training({ every: 1, episodes: 3 });
+    const start = one.environment.start;
+    let started = 0;
+    one.environment.start = (task, options) => {
+      if (started++ === 2) throw new Error("the desk is closed");
+      return start(task, options);
+    };
+    await evaluatePeriodically(one);
+    const { values } = one.run.rows[0]!;
+    expect(values["eval/faults"]).toBe(1);
+    expect([0, 0.5]).toContain(values["eval/success"]);
   });
 
   test("a stop logs nothing: the evaluation is repeated", async () => {

@@ -210,7 +210,7 @@ function fieldsOf(changes: Record<string, unknown>, prefix = ""): string[] {
 }
 
 function isFile(nameOrPath: string): boolean {
-  return /\.(ts|js|mjs|json)$/.test(nameOrPath);
+  return /\.([cm]?[jt]s|json)$/.test(nameOrPath);
 }
 
 function unique(values: readonly unknown[]): boolean {

@@ -207,7 +207,7 @@ function listed(names: readonly string[], asked: string): string {
  */
 export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
   const named = join(shippedRecipes, `${nameOrPath}.ts`);
-  const isFile = /\.(ts|js|mjs|json)$/.test(nameOrPath);
+  const isFile = /\.([cm]?[jt]s|json)$/.test(nameOrPath);
   const path = isFile ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
     if (isFile) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);

@@ -74,6 +74,7 @@ test.each([
 
 test("an unknown recipe's error lists the known ones", async () => {
   await expect(loadRecipe("./nonsense.ts")).rejects.toThrow(/There is no file \/.*\/nonsense\.ts\./);
+  await expect(loadRecipe("nonsense.mts")).rejects.toThrow(/There is no file \/.*\/nonsense\.mts\./);
   await expect(loadRecipe("nonsense")).rejects.toThrow(
     /errands, errands-archer, errands-base, errands-critique-grpo, errands-grpo, errands-hindsight, errands-monte-carlo, errands-ppo, errands-rft, errands-sac, .*quickstart, .*smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
   );

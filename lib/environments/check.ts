@@ -5,6 +5,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { messageOf, NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
 import { descriptionProblems, tasksOf } from "../contract/checks.ts";
 import {
   type Action,
@@ -17,6 +18,7 @@ import {
   type ToolSchema,
 } from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
+import { unreadableReason } from "../prompts/policy.ts";
 import { compileArguments } from "./arguments.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
@@ -123,6 +125,9 @@ class Check<Task> {
     if (tasks.length === 0) this.#report(`${split}: no tasks`);
     const ids = tasks.map((task) => taskId(task));
     if (new Set(ids).size !== ids.length) this.#report(`${split}: two tasks have the same id`);
+    for (const id of ids as unknown[])
+      if (typeof id !== "string")
+        this.#report(`${split}: taskId must return a text; it returned ${shown(id)}`);
     if (ids.some((id) => id === "")) this.#report(`${split}: a task has an empty id`);
     if (again.map((task) => taskId(task)).join("\n") !== ids.join("\n"))
       this.#report(`${split}: tasks() gives another list the second time`);
@@ -220,8 +225,9 @@ class Check<Task> {
     for (const { role, content } of messages) {
       if (!roles.includes(role)) this.#report(`${label}: a message of role ${role}`);
       // A tool's result may be empty.
-      if (typeof content !== "string" || (content === "" && role !== "tool"))
-        this.#report(`${label}: an empty message`);
+      if (typeof content !== "string")
+        this.#report(`${label}: the content of a message must be a text; it is ${shown(content)}`);
+      else if (content === "" && role !== "tool") this.#report(`${label}: an empty message`);
     }
   }
 
@@ -244,6 +250,13 @@ class Check<Task> {
     if (shown === undefined) return;
     const { turns } = await this.#withTimeout(shown);
     if (turns.length === 0) this.#report(`${label}, demonstrate: no turns`);
+    for (const { action, judged } of turns)
+      for (const taught of [action, ...judged.flatMap(({ better }) => better ?? [])]) {
+        const reason = unreadableReason(taught, this.#environment.actionFormat);
+        if (reason === undefined) continue;
+        const text = shortened(taught);
+        this.#report(`${label}, demonstrate: an action that the policy could not take (${reason}): ${text}`);
+      }
   }
 
   /** Makes valid and invalid calls, each in its own episode, and an utterance. */

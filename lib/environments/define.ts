@@ -8,7 +8,13 @@ import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { getOrAdd } from "../base/get-or-add.ts";
 import { checkKeys, isObject, shown } from "../base/validation.ts";
 import { inEnvironment, requireDescription } from "../contract/checks.ts";
-import type { Demonstration, Environment, StartOptions } from "../contract/environment.ts";
+import {
+  type Demonstration,
+  type Environment,
+  isOver,
+  type StartOptions,
+  type StepResult,
+} from "../contract/environment.ts";
 import type { EnvironmentDefinition } from "./definition.ts";
 import { offered, ToolEpisode } from "./tool-episode.ts";
 
@@ -126,8 +132,17 @@ export function defineEnvironment<Task, State>(
           `${name}: demonstrate must return a list of { action, future }.`,
         );
       const turns: Demonstration["turns"] = [];
+      let isEnded = false;
       for (const [i, { action, future }] of shown.entries()) {
-        const { observation, reward, terminated } = await episode.step(action);
+        const refuse = (why: string) => {
+          throw new NlacError("ERR_ENVIRONMENT", `${name}: demonstrate, turn ${i + 1}: ${why}`);
+        };
+        if (isEnded) refuse(`the episode ended after turn ${i}.`);
+        const result: StepResult = await episode.step(action);
+        const { observation, reward, terminated, info } = result;
+        // Each action is taught as the best one.
+        if (info.toolError === true) refuse(`the call was refused. ${observation[0]?.content}`);
+        isEnded = isOver(result);
         const outcome = {
           ...{ observation, reward, terminated },
           ...{ future: shown[i + 1]?.future ?? future, joined: future },

@@ -154,6 +154,13 @@ export function turnTokens(
   return [...tokens, end];
 }
 
+/** Why `parseAction` would refuse `action`, such as for an empty thought; undefined if it reads it. */
+export function unreadableReason(action: Action, format: ActionFormat): string | undefined {
+  if (format === "call") return undefined; // the chat template writes calls, and any text is a reply
+  const parsed = parseAction(actionText(action, format), format);
+  return parsed.ok ? undefined : parsed.reason;
+}
+
 /** @param tools the functions, for the types of arguments in the format "call" */
 export function parseAction(
   text: string,

@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import { throwIfAborted } from "../base/errors.ts";
+import { messageOf, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkConfig } from "../base/validation.ts";
 import { type Action, type Demonstration, type Environment, isSingleStep } from "../contract/environment.ts";
@@ -19,7 +19,7 @@ import {
   terminalTargetRequest,
 } from "../prompts/backup.ts";
 import { criticRequest } from "../prompts/critic.ts";
-import { policyConversation, turnTokens } from "../prompts/policy.ts";
+import { actionSummary, policyConversation, turnTokens, unreadableReason } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { type Role, user } from "../roles/role-writer.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -117,9 +117,13 @@ export interface Shown {
   observedTargets: boolean;
 }
 
+/** Seeds that a demonstration is tried with: an environment, or a service behind it, may fail at times. */
+const demonstrationTries = 3;
+
 /**
- * Examples of a scripted episode on `task`. Throws ERR_CONFIG if the environment has no
- * demonstrations.
+ * Examples of a scripted episode on `task`, a function of the seed.
+ * @throws NlacError ERR_CONFIG if the environment has no demonstrations; ERR_ENVIRONMENT or
+ *   ERR_SERVICE if the demonstration fails with three seeds in a row
  */
 export async function demonstrated<Task>(
   model: LanguageModel,
@@ -132,8 +136,21 @@ export async function demonstrated<Task>(
   const { stepTimeout = Number.POSITIVE_INFINITY, maxTurns } = environment;
   // It may play an episode: its start and its turns.
   const patience = { stepTimeout: stepTimeout * (1 + maxTurns) };
-  const demonstration = await withTimeout(() => environment.demonstrate!(task, { seed }), patience);
-  return demonstratedTexts(model, environment, demonstration, shown);
+  for (let tried = 1; ; tried++) {
+    const own = tried === 1 ? seed : derivedSeed(seed, streams.warmup, tried);
+    let demonstration: Demonstration;
+    try {
+      demonstration = await withTimeout(() => environment.demonstrate!(task, { seed: own }), patience);
+    } catch (error) {
+      const code = error instanceof NlacError ? error.code : "ERR_ENVIRONMENT";
+      if (code !== "ERR_ENVIRONMENT" && code !== "ERR_SERVICE") throw error;
+      if (tried < demonstrationTries) continue;
+      const name = JSON.stringify(environment.taskId(task));
+      const message = `The demonstration of the task ${name} failed three times: ${messageOf(error)}`;
+      throw new NlacError(code, message, { cause: error });
+    }
+    return demonstratedTexts(model, environment, demonstration, shown);
+  }
 }
 
 /** An example from a scripted episode, and its role. */
@@ -157,6 +174,12 @@ export function demonstratedTexts(
     conversation: Conversation,
     written: string | Action,
   ): Conversation => {
+    const reason = typeof written === "string" ? undefined : unreadableReason(written, format);
+    if (reason !== undefined)
+      throw new NlacError(
+        "ERR_ENVIRONMENT",
+        `A demonstration has an action that the policy could not take (${reason}): ${actionSummary(written as Action)}`,
+      );
     const response =
       typeof written === "string"
         ? [...conversation.writeAnswer(written), model.endOfTurn]

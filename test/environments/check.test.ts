@@ -139,10 +139,28 @@ it("ends if the turns of an environment are not limited", async () => {
 });
 
 describe("checkEnvironment without a policy", () => {
+  it("names messages and names of tasks that are no texts", async () => {
+    const start = async (task: string, options: object) => {
+      const episode = await sample().start(task, { seed: 0, ...options });
+      return {
+        ...episode,
+        observation: { messages: [{ role: "user" as const, content: undefined as never }] },
+      };
+    };
+    const problems = await checkEnvironment({ ...sample(), taskId: () => 7 as never, start });
+    expect(problems).toContain("train: taskId must return a text; it returned 7");
+    expect(problems).toContain("train 7: the content of a message must be a text; it is undefined");
+  });
+
   it("requests the demonstrations that a warm-up would", async () => {
     const broken = { ...sample(), demonstrate: () => Promise.reject(new Error("no such room")) };
     expect(await checkEnvironment(broken)).toContain("train train a, demonstrate: failed with no such room");
     const observation = { messages: [] };
+    const thoughtless = { action: { text: "go" }, judged: [], observation: [] };
+    const mute = { ...sample(), demonstrate: async () => ({ observation, turns: [thoughtless] }) };
+    expect(await checkEnvironment(mute)).toContain(
+      'train train a, demonstrate: an action that the policy could not take (nothing stands after "Thought:"): go',
+    );
     const silent = { ...sample(), demonstrate: async () => ({ observation, turns: [] }) };
     expect(await checkEnvironment(silent)).toContain("train train a, demonstrate: no turns");
   });

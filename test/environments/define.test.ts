@@ -263,13 +263,33 @@ describe("a definition", () => {
 
   it("is named if its demonstration fails or has another shape", async () => {
     const tasks = { train: ["a"], test: ["b"] };
+    const find = tool({
+      name: "find",
+      description: "Finds.",
+      parameters: { type: "object" },
+      handler: () => "Here.",
+    });
     const shows = (demonstrate: () => unknown) =>
-      defineEnvironment({ ...least, tasks, demonstrate: demonstrate as never }).demonstrate!("a", {
-        seed: 0,
-      });
+      defineEnvironment({ ...least, tools: [find], tasks, demonstrate: demonstrate as never }).demonstrate!(
+        "a",
+        {
+          seed: 0,
+        },
+      );
+    const turn = (name: string) => ({ action: callAction(name, {}, "So."), future: "It is found." });
     const shape = /least: demonstrate must return a list of \{ action, future \}/;
     await expect(shows(() => [callAction("find", {})])).rejects.toThrow(shape);
     await expect(shows(() => undefined)).rejects.toThrow(shape);
+    await expect(shows(() => [turn("nope"), turn("find")])).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: expect.stringMatching(
+        /^least: demonstrate, turn 1: the call was refused\. Error: there is no tool "nope"; there are find/,
+      ),
+    });
+    await expect(shows(() => Array.from({ length: 31 }, () => turn("find")))).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: "least: demonstrate, turn 31: the episode ended after turn 30.",
+    });
     const failed = shows(() => {
       throw new TypeError("no pen");
     });

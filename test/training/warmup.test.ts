@@ -234,8 +234,10 @@ test("every epoch shows each example once, also if it begins within a batch", as
 
 test("a model with random weights has a rising rate first", async () => {
   const model = new ScriptedModel(() => "");
-  const config = { steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] };
-  await warmUp({ model, environment, config, seed: 0 });
+  await warmUp({
+    ...{ model, environment, seed: 0 },
+    config: { steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] },
+  });
   const rates = model.events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
   expect(rates.map((rate) => rate.toFixed(3))).toEqual(["0.333", "0.533", "0.600", "0.400", "0.200"]);
   for (const event of model.events)
@@ -253,6 +255,44 @@ test("an environment without demonstrations, or without tasks, is an error that 
   });
   const empty = { ...environment, tasks: async () => [] };
   await expect(warmUp({ ...options, environment: empty })).rejects.toMatchObject({ code: "ERR_CONFIG" });
+});
+
+test("an action that the policy's parser refuses is not taught", async () => {
+  const world = solvedErrand();
+  const demonstrate: NonNullable<typeof world.demonstrate> = async (...given) => {
+    const { turns, ...rest } = await world.demonstrate!(...given);
+    return { ...rest, turns: turns.map((turn) => ({ ...turn, action: { text: turn.action.text } })) };
+  };
+  const options = { model: new ScriptedModel(() => ""), config: { steps: 1 }, seed: 0 };
+  await expect(warmUp({ ...options, environment: { ...world, demonstrate } })).rejects.toMatchObject({
+    code: "ERR_ENVIRONMENT",
+    message: expect.stringContaining('(nothing stands after "Thought:")'),
+  });
+});
+
+test("a demonstration that fails is tried again with another seed, and again in a repeated run", async () => {
+  const failing = (times: number) => {
+    const seeds: number[] = [];
+    const demonstrate: NonNullable<typeof environment.demonstrate> = (task, options) => {
+      seeds.push(options.seed);
+      if (seeds.length <= times) throw new Error("the scale is broken");
+      return environment.demonstrate!(task, options);
+    };
+    return { seeds, environment: { ...environment, demonstrate } };
+  };
+  const options = { model: new ScriptedModel(() => ""), config: { steps: 1, episodes: 2 }, seed: 3 };
+  const [healthy, flaky, again, broken] = [failing(0), failing(2), failing(2), failing(3)];
+  for (const { environment } of [healthy, flaky, again]) await warmUp({ ...options, environment });
+  expect(flaky.seeds).toHaveLength(4);
+  expect(new Set(flaky.seeds).size).toBe(4);
+  expect(again.seeds).toEqual(flaky.seeds);
+  expect([flaky.seeds[0], flaky.seeds[3]]).toEqual(healthy.seeds);
+  await expect(warmUp({ ...options, environment: broken.environment })).rejects.toMatchObject({
+    code: "ERR_ENVIRONMENT",
+    message: expect.stringMatching(
+      /^The demonstration of the task ".+" failed three times: the scale is broken$/,
+    ),
+  });
 });
 
 test("a demonstration that never ends is a fault after the time of an episode", async () => {

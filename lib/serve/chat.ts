@@ -8,6 +8,7 @@ import { chatChoice, replyOf, usage } from "./answers.ts";
 import { type Admission, Conversations } from "./conversation-cache.ts";
 import type { Episodes } from "./episodes.ts";
 import { sendJson } from "./json-response.ts";
+import { relationHeaders } from "./open-episode.ts";
 import { type ChatRequest, checkLength, formatOf, mayCall, type Said, toolsIn } from "./protocol.ts";
 import type { RequestQueue } from "./queue.ts";
 import { askingOf, type Reader } from "./reader.ts";
@@ -17,12 +18,6 @@ import type { Place } from "./served-turn.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 
 const episodeHeader = "x-episode-id";
-/** The episode for which a sub-agent works. */
-const parentHeader = "x-parent-episode-id";
-/** Episodes of one group are attempts at the same task. */
-const groupHeader = "x-episode-group";
-/** "test" holds an episode out of training; "train" is the default. */
-const splitHeader = "x-episode-split";
 /** Maximum length of the name of an episode or a group. */
 const maxName = 256;
 
@@ -98,7 +93,8 @@ export class Chats {
   }
 
   /** Throws a RequestError. */
-  #place(c: Context, { request, names }: ReadChat): Place | undefined {
+  #place(c: Context, read: ReadChat): Place | undefined {
+    const { request } = read;
     this.#queue.checkModel(request.model);
     const named = (header: string) => {
       const name = c.req.header(header) || undefined;
@@ -106,12 +102,13 @@ export class Chats {
         throw badRequest(`A name may have ${maxName} characters at most.`, header);
       return name;
     };
-    const [name, parent, group] = [named(episodeHeader), named(parentHeader), named(groupHeader)];
-    const split = named(splitHeader) ?? "train";
+    const name = named(episodeHeader);
+    const [parent, group] = [named(relationHeaders.parent), named(relationHeaders.group)];
+    const split = named(relationHeaders.split) ?? "train";
     if (split !== "test" && split !== "train")
-      throw badRequest('The split of an episode is "train" or "test".', splitHeader);
+      throw badRequest('The split of an episode is "train" or "test".', relationHeaders.split);
     const held = split === "test" ? split : undefined;
-    const place = this.#episodes?.place(name, names, { parent, group, split: held });
+    const place = this.#episodes?.place(name, read, { parent, group, split: held });
     if (place !== undefined) {
       c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)

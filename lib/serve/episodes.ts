@@ -18,6 +18,8 @@ import { actionOf } from "./answers.ts";
 import { isDeleted, withPlacesOf } from "./deleted-episodes.ts";
 import {
   asMessage,
+  contradictionOf,
+  differenceFrom,
   endedRecord,
   heldBy,
   type OpenEpisode,
@@ -25,6 +27,7 @@ import {
   totalReward,
 } from "./open-episode.ts";
 import type { OpenLog } from "./open-log.ts";
+import type { ReadChat } from "./reading.ts";
 import type { Redactable } from "./redact.ts";
 import {
   type Ending,
@@ -122,12 +125,16 @@ export class Episodes {
    * new one. A repeated request (its reply was lost) belongs to the same episode again. Without a
    * header, episodes with a request in progress are skipped, because an agent sends one at a time.
    *
-   * @param names cache keys of the conversation after each of the request's messages
-   * @throws RequestError of status 400 if the messages do not continue the named episode, or it is
-   *   closed
+   * @throws RequestError of status 400 if the request does not continue the named episode, or
+   *   `relations` are not those of its first request, or it is closed
    */
-  place(header: string | undefined, names: readonly string[], relations: Relations = {}): Place {
-    const name = header ?? this.#unnamed.find(names) ?? randomUUID();
+  place(
+    header: string | undefined,
+    request: Pick<ReadChat, "names" | "messages" | "tools">,
+    relations: Relations = {},
+  ): Place {
+    const { names } = request;
+    const name = header ?? this.#unnamed.find(names, relations) ?? randomUUID();
     const place = { name, named: header !== undefined, ...relations };
     if (this.#closed.has(name)) throw this.#over(name);
     const episode = this.#open.get(name);
@@ -135,8 +142,14 @@ export class Episodes {
     const held = heldBy(episode, names);
     if (held === undefined)
       throw conflict(
-        `The messages do not continue episode ${name}: they must repeat its turns exactly as they were answered. ` +
-          "Send requests outside the episode without its header.",
+        `The request does not continue episode ${name}: ${differenceFrom(episode, request)}. Repeat its tools, ` +
+          "messages and answers exactly. Send requests outside the episode without its header, and a branch under " +
+          "another name with x-parent-episode-id.",
+      );
+    const other = contradictionOf(episode, relations);
+    if (other !== undefined)
+      throw conflict(
+        `The first request of episode ${name} had another ${other}, or none: send the same with every request.`,
       );
     return { ...place, episode, before: episode.conversation, held };
   }

@@ -8,6 +8,7 @@ import type { Conversation } from "../tokens/conversation.ts";
 import type { ConversationJson } from "../tokens/conversation-json.ts";
 import type { Held } from "./conversation-cache.ts";
 import type { Said } from "./protocol.ts";
+import type { ReadChat } from "./reading.ts";
 import type { Ending } from "./repeated-rewards.ts";
 
 /** What a request says about its episode, besides the name. */
@@ -17,6 +18,15 @@ export interface Relations {
   /** Whether it is held out. A sub-episode of a held-out one is, too. */
   split?: "test" | undefined;
 }
+
+export const relationHeaders = {
+  /** The episode for which a sub-agent works. */
+  parent: "x-parent-episode-id",
+  /** Episodes of one group are attempts at the same task. */
+  group: "x-episode-group",
+  /** "test" holds an episode out of training; "train" is the default. */
+  split: "x-episode-split",
+} as const;
 
 export interface OpenEpisode extends Relations {
   /** Whether the client named it. Its requests are then matched by that name only. */
@@ -103,6 +113,37 @@ export function heldBy(
     return { conversation: conversation.prefix(turns.at(-1)!.state), messages: names.length };
   const last = names.lastIndexOf(key);
   return last < 0 ? undefined : { conversation, messages: last + 1 };
+}
+
+/** What is different in a request that does not continue the episode. Without texts of clients. */
+export function differenceFrom(
+  { opening, turns, conversation }: OpenEpisode,
+  { messages, tools }: Pick<ReadChat, "messages" | "tools">,
+): string {
+  if (JSON.stringify(tools) !== JSON.stringify(conversation.tools))
+    return "its tools are not those of the earlier requests";
+  // A turn's text may be written differently in its message.
+  const held: Partial<Message>[] = [
+    ...opening,
+    ...turns.flatMap(({ observation }) => [{ role: "assistant" as const }, ...observation]),
+  ];
+  const lastTurn = held.findLastIndex(({ content }) => content === undefined);
+  const isOther = ({ role, content }: Partial<Message>, i: number) => {
+    if (messages[i] === undefined) return true;
+    const message = asMessage(messages[i]);
+    return message.role !== role || (content !== undefined && message.content !== content);
+  };
+  const other = held.slice(0, lastTurn + 1).findIndex(isOther);
+  if (other < 0) return "an answer is not repeated as it was given";
+  return other < messages.length ? `messages[${other}] is another one` : "it ends before the last answer";
+}
+
+/** The header of a request that says something else of its episode than the first request did. */
+export function contradictionOf(episode: Relations, said: Relations): string | undefined {
+  const other = (["parent", "group", "split"] as const).find(
+    (key) => said[key] !== undefined && said[key] !== episode[key],
+  );
+  return other && relationHeaders[other];
 }
 
 export function asMessage({ role, content, calls = [] }: Said): Message {

@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import type { ToolSchema } from "../contract/environment.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
 import { isCallId } from "../tokens/messages.ts";
@@ -104,20 +104,30 @@ const besideContent = [
   "thinking_blocks",
 ];
 
+const otherMessage = z.strictObject({
+  role: z.enum(["system", "developer", "user", "tool"]),
+  content,
+  tool_call_id: callId,
+});
+
 /** A message of a request. */
 const message = z.preprocess(
   without(besideContent),
   z.discriminatedUnion("role", [
-    z.strictObject({ role: z.enum(["system", "developer", "user"]), content, tool_call_id: callId }),
+    otherMessage,
     z.strictObject({
       role: z.literal("assistant"),
       content: content.nullish(),
       tool_call_id: callId,
       tool_calls: list(call, { max: most.calls }).nullish(),
     }),
-    z.strictObject({ role: z.literal("tool"), content, tool_call_id: callId }),
   ]),
 );
+
+/** A message that follows a turn of the model, as clients write it in a chat request. */
+export const observedMessage = z
+  .preprocess(without(besideContent), otherMessage)
+  .transform(({ role, content }): Message => ({ role: role === "developer" ? "system" : role, content }));
 
 const tool = known(
   {

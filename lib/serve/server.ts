@@ -32,7 +32,7 @@ import { corsFor, guard } from "./guard.ts";
 import { parseWithinLimits } from "./json-limits.ts";
 import { listenOn } from "./listen.ts";
 import { OpenLog } from "./open-log.ts";
-import { readRequest } from "./protocol.ts";
+import { observedMessage, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
 import { askingOf, Reader } from "./reader.ts";
 import { type Redact, redactEpisode } from "./redact.ts";
@@ -347,10 +347,7 @@ const rewardRequest = z.strictObject({
    * The messages that followed the last turn, if no further request contains them: for example the
    * result of its call.
    */
-  messages: z
-    .array(z.strictObject({ role: z.enum(["user", "tool", "system"]), content: z.string() }))
-    .max(64)
-    .optional(),
+  messages: z.array(observedMessage).max(64).optional(),
   /**
    * Whether the task has ended. Default: yes, unless the episode is `truncated` or a `turn` is
    * given.

@@ -4,9 +4,9 @@
  */
 
 import { getOrAdd } from "../base/get-or-add.ts";
-import type { OpenEpisode } from "./open-episode.ts";
+import { contradictionOf, type OpenEpisode, type Relations } from "./open-episode.ts";
 
-type Entry = Pick<OpenEpisode, "asked" | "key" | "turns" | "waiting">;
+type Entry = Relations & Pick<OpenEpisode, "asked" | "key" | "turns" | "waiting">;
 
 export class UnnamedEpisodes {
   /** Names by the key after the last turn, the latest last. */
@@ -39,12 +39,16 @@ export class UnnamedEpisodes {
 
   /**
    * The episode with most messages that a request continues, and of several the latest; else the only
-   * one that it repeats. Episodes with a request in progress are skipped.
+   * one that it repeats. Episodes with a request in progress are skipped, and those that `relations`
+   * contradict.
    *
    * @param names cache keys of the conversation after each of the request's messages
    */
-  find(names: readonly string[]): string | undefined {
-    const isFree = (name: string) => this.#episodes.get(name)!.waiting === 0;
+  find(names: readonly string[], relations: Relations = {}): string | undefined {
+    const isFree = (name: string) => {
+      const episode = this.#episodes.get(name)!;
+      return episode.waiting === 0 && contradictionOf(episode, relations) === undefined;
+    };
     for (let i = names.length - 1; i >= 0; i--) {
       const found = this.#continued.get(names[i]!)?.findLast(isFree);
       if (found !== undefined) return found;

@@ -14,7 +14,11 @@ import { serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
 import { type Messages, open, same, say, start, turn } from "../support/recording-server.ts";
+import { weather } from "../support/scripted-server.ts";
 import { inDirectory, tinyConfig } from "../support/tiny.ts";
+
+/** A request whose conversation has this name. */
+const named = (name: string) => ({ names: [name], messages: [], tools: [] });
 
 describe("a recording", () => {
   it("groups turns into episodes by the conversation they continue, as ids with log probabilities", () =>
@@ -97,6 +101,91 @@ describe("a recording", () => {
       const [episode, ...rest] = [...readEpisodes(file, model)];
       expect(rest).toEqual([]); // "two" was never rewarded
       expect(episode!.turns.map(({ text }) => text)).toEqual(["Answer 3.", "Answer 5."]);
+    }));
+
+  it("says in what a request differs from the episode that it does not continue", () =>
+    inDirectory(async (directory) => {
+      const { client, reward } = await start(
+        new CallingModel(() => "Yes"),
+        join(directory, "episodes.jsonl"),
+      );
+      const system = (time: string): Messages[number] => ({ role: "system", content: `It is ${time}.` });
+      const yes: Messages[number] = { role: "assistant", content: "Yes" };
+      const opening = [system("9:00"), say("Task")];
+      await turn(client, opening, "one");
+      await turn(client, [...opening, yes, say("Go on")], "one");
+      const cases: [Messages, string, object?][] = [
+        [[system("9:01"), say("Task"), yes, say("Go on"), yes, say("More")], "messages[0] is another one"],
+        [[...opening, yes, say("Go back"), yes, say("More")], "messages[3] is another one"],
+        [[...opening, say("Go on")], "messages[2] is another one"],
+        [[...opening, yes], "it ends before the last answer"],
+        [
+          [...opening, { role: "assistant", content: "Yes." }, say("Go on"), yes],
+          "an answer is not repeated",
+        ],
+        [
+          [...opening, yes, say("Go on"), yes, say("More")],
+          "its tools are not those of the earlier requests",
+          { tools: [{ type: "function", function: weather }] },
+        ],
+      ];
+      for (const [messages, message, more] of cases)
+        await expect(turn(client, messages, "one", more)).rejects.toMatchObject({
+          ...{ status: 400, code: "episode_conflict" },
+          message: expect.stringContaining(message),
+        });
+      expect(await reward("one", { reward: 1 })).toMatchObject({ turns: 2 });
+    }));
+
+  it("refuses later requests with another group, parent or split, which would be ignored", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const { client, reward } = await start(new CallingModel(() => "Yes"), file);
+      const ask = (messages: Messages, headers: Record<string, string>) =>
+        client.chat.completions.create({ model: "scripted", messages }, { headers }).withResponse();
+      const opening = [say("Task")];
+      const next = [...opening, { role: "assistant" as const, content: "Yes" }, say("Go on")];
+      for (const [header, value] of [
+        ["x-episode-split", "test"],
+        ["x-episode-group", "pair"],
+        ["x-parent-episode-id", "boss"],
+      ] as const) {
+        await ask(opening, { "x-episode-id": header });
+        await expect(ask(next, { "x-episode-id": header, [header]: value })).rejects.toMatchObject({
+          ...{ status: 400, code: "episode_conflict", message: expect.stringContaining(header) },
+        });
+        const held = `${header}, said first`;
+        for (const messages of [opening, next])
+          await ask(messages, { "x-episode-id": held, [header]: value });
+        expect(await reward(held, { reward: 1 })).toMatchObject({ turns: 2 });
+      }
+      const last = [...readEpisodeRecords(file)];
+      expect(last.map(({ split, group, parent }) => [split, group, parent])).toEqual([
+        ["test", undefined, undefined],
+        [undefined, "pair", undefined],
+        [undefined, undefined, "boss"],
+      ]);
+      // Without a name, such a request is not part of an episode that only reads alike.
+      const first = await ask(opening, {});
+      const other = await ask(next, { "x-episode-split": "test" });
+      expect(other.response.headers.get("x-episode-id")).not.toBe(first.response.headers.get("x-episode-id"));
+    }));
+
+  it("takes the messages after the last turn in the form of a chat request", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const { client, reward } = await start(new CallingModel(() => "Yes"), file);
+      const { episode } = await turn(client, [say("Task")]);
+      const messages = [
+        { role: "tool", tool_call_id: "call_1", name: "weather", content: [{ type: "text", text: "Rain" }] },
+        { role: "developer", content: "Be brief." },
+      ];
+      expect(await reward(episode, { reward: 1, messages })).toMatchObject({ status: 200 });
+      expect(await reward(episode, { reward: 1, messages })).toMatchObject({ status: 200 });
+      expect([...readEpisodeRecords(file)][0]!.turns[0]!.observation).toEqual([
+        { role: "tool", content: "Rain" },
+        { role: "system", content: "Be brief." },
+      ]);
     }));
 
   it("says which turns a grammar constrained", () =>
@@ -249,7 +338,7 @@ describe("an open episode", () => {
       const count = 300;
       // A chain: each works for the one before.
       for (let i = 0; i < count; i++) {
-        const place = episodes.place(`${i}`, ["x"], i === 0 ? {} : { parent: `${i - 1}` });
+        const place = episodes.place(`${i}`, named("x"), i === 0 ? {} : { parent: `${i - 1}` });
         episodes.add(place, {
           ...{ messages: [{ role: "user", content: "Task" }], asked: "x", key: `key ${i}`, calls: false },
           ...{ state: conversation.length, generation: generation! },
@@ -287,7 +376,7 @@ describe("an open episode", () => {
       const conversation = model.conversation([{ role: "user", content: "Task" }]);
       const [generation] = await model.generate([{ tokens: conversation.prompt() }]);
       const add = (name: string) =>
-        episodes.add(episodes.place(name, ["x"]), {
+        episodes.add(episodes.place(name, named("x")), {
           ...{ messages: [{ role: "user", content: "Task" }], asked: "x", key: `key ${name}`, calls: false },
           ...{ state: conversation.length, generation: generation! },
           conversation: conversation.fork().appendGeneration(generation!),
@@ -302,7 +391,7 @@ describe("an open episode", () => {
       const expired = episodes.expire(0);
       expect(episodes.recorded).toBe(32);
       // One of the others becomes active in the meantime.
-      const leave = episodes.enter(episodes.place("99", ["x"]));
+      const leave = episodes.enter(episodes.place("99", named("x")));
       await expired;
       expect(write).toHaveBeenCalledTimes(4);
       write.mockRestore();
@@ -330,13 +419,17 @@ describe("an open episode", () => {
         const state = conversation.length;
         conversation.appendGeneration(generation!);
         const served = { messages, asked: name, state, generation: generation!, calls: false };
-        episodes.add(episodes.place(name, [name]), { ...served, conversation, key: `${name}, answered` });
+        episodes.add(episodes.place(name, named(name)), {
+          ...served,
+          conversation,
+          key: `${name}, answered`,
+        });
       };
       for (const name of ["a", "b", "c"]) play(name);
       expect(episodes.forgotten).toBe(1);
       for (const name of ["b", "c"]) episodes.reward(name, 1, { terminated: true, truncated: false });
-      expect(() => episodes.place("b", ["b"])).toThrow(/is over/);
-      expect(episodes.place("a", ["a"])).toEqual({ name: "a", named: true }); // so long ago that it is not known
+      expect(() => episodes.place("b", named("b"))).toThrow(/is over/);
+      expect(episodes.place("a", named("a"))).toEqual({ name: "a", named: true }); // so long ago that it is not known
       episodes.close();
     }));
 

@@ -3,15 +3,15 @@ import { describe, expect, it } from "vitest";
 import type { OpenEpisode } from "../../lib/serve/open-episode.ts";
 import { UnnamedEpisodes } from "../../lib/serve/unnamed-episodes.ts";
 
-type Episode = Pick<OpenEpisode, "asked" | "key" | "turns" | "waiting">;
+type Episode = Pick<OpenEpisode, "asked" | "key" | "turns" | "waiting" | "group">;
 
 /** The same by looking at all of them. `open` has the latest last. */
-function findAmong(open: Map<string, Episode>, names: readonly string[]): string | undefined {
+function findAmong(open: Map<string, Episode>, names: readonly string[], group?: string): string | undefined {
   let longest = -1;
   let found: string | undefined;
   const repeated: string[] = [];
-  for (const [name, { waiting, key, asked, turns }] of open) {
-    if (waiting > 0) continue;
+  for (const [name, { waiting, key, asked, turns, ...episode }] of open) {
+    if (waiting > 0 || (group !== undefined && episode.group !== group)) continue;
     const at = names.lastIndexOf(key);
     if (at >= 0 && at >= longest) [longest, found] = [at, name];
     if (asked === names.at(-1) && turns.length > 1) repeated.push(name);
@@ -20,11 +20,12 @@ function findAmong(open: Map<string, Episode>, names: readonly string[]): string
 }
 
 const name = fc.constantFrom(..."abcdef");
+const group = fc.constantFrom(undefined, undefined, "g", "h");
 const cacheKey = fc.constantFrom("k0", "k1", "k2", "k3");
 const step = fc.oneof(
   fc.record({
     kind: fc.constant("answer" as const),
-    ...{ name, asked: cacheKey, key: cacheKey, turns: fc.integer({ min: 1, max: 3 }) },
+    ...{ name, group, asked: cacheKey, key: cacheKey, turns: fc.integer({ min: 1, max: 3 }) },
   }),
   fc.record({ kind: fc.constant("end" as const), name }),
   fc.record({ kind: fc.constant("wait" as const), name, waiting: fc.integer({ min: 0, max: 1 }) }),
@@ -37,7 +38,8 @@ describe("episodes that the client did not name", () => {
       fc.property(
         fc.array(step, { maxLength: 30 }),
         fc.array(cacheKey, { minLength: 1, maxLength: 3 }),
-        (steps, names) => {
+        group,
+        (steps, names, group) => {
           const open = new Map<string, Episode>();
           const unnamed = new UnnamedEpisodes();
           for (const { name, ...step } of steps) {
@@ -49,12 +51,14 @@ describe("episodes that the client did not name", () => {
               unnamed.remove(name);
               if (step.kind === "end") continue;
               const turns = new Array<never>(step.turns);
-              const next = { asked: step.asked, key: step.key, turns, waiting: episode?.waiting ?? 0 };
+              const { asked, key } = step;
+              const next = { asked, key, turns, group: step.group, waiting: episode?.waiting ?? 0 };
               open.set(name, next);
               unnamed.add(name, next);
             }
-            expect(unnamed.find(names)).toBe(findAmong(open, names));
-            if (unnamed.find(names) !== undefined) found++;
+            const expected = findAmong(open, names, group);
+            expect(unnamed.find(names, { group })).toBe(expected);
+            if (expected !== undefined) found++;
           }
         },
       ),

@@ -33,6 +33,9 @@ const previewLength = 90;
 export type EpisodeSummary = Pick<EpisodeFigures, "id" | "task" | "outcome" | "reward" | "turns"> & {
   success: number;
   isBranch: boolean;
+  isHeldOut: boolean;
+  /** When a served episode ended, in seconds since 1970. */
+  ended: number | undefined;
 };
 
 export type ProbeSummary = Pick<ProbeRecord, "probe" | "trajectory" | "turn" | "update" | "texts"> & {
@@ -145,16 +148,18 @@ export class DashRun {
     return (await this.samples.record(number)) as SampleRecord;
   }
 
-  /** Every draw of a transition, with its place in its record. */
-  async drawsOf(trajectory: number, turn: number): Promise<{ record: DrawsRecord; i: number }[]> {
+  /** Every draw of a turn of episode number `id`, with its place in its record. */
+  async drawsOf(id: number, turn: number): Promise<{ record: DrawsRecord; i: number }[]> {
+    const trajectory = this.#trainedAs(id);
+    if (trajectory === undefined) return [];
     const key = placeKey(trajectory, turn);
     const found: { record: DrawsRecord; i: number }[] = [];
     for (const [number, places] of this.draws.items.entries()) {
       if (!places.includes(key)) continue;
       const record = (await this.draws.record(number)) as DrawsRecord;
       // Two transitions may have the same key.
-      for (const [i, id] of record.trajectory.entries())
-        if (id === trajectory && record.turn[i] === turn) found.push({ record, i });
+      for (const [i, drawn] of record.trajectory.entries())
+        if (drawn === trajectory && record.turn[i] === turn) found.push({ record, i });
     }
     return found;
   }
@@ -170,8 +175,17 @@ export class DashRun {
     return success < 0 ? null : success === 1;
   }
 
-  /** Updates before each episode, in the order of `episodes`. */
+  /** The number of an episode in draws. A served run's do not count held-out episodes. */
+  #trainedAs(id: number): number | undefined {
+    if (!this.#served) return id;
+    const place = this.placeOf(id);
+    if (place === undefined || this.episodes.items[place]!.isHeldOut) return undefined;
+    return this.episodes.items.slice(0, place).filter(({ isHeldOut }) => !isHeldOut).length;
+  }
+
+  /** Updates before each episode ended, in the order of `episodes`. */
   updatesBefore(): number[] {
+    if (this.#served) return this.#updatesBeforeEnds();
     // Each collection logs one row, with the number of episodes after it.
     const collected = this.metrics.items.flatMap(({ step, values }) =>
       typeof values.episodes === "number" ? [{ step, episodes: values.episodes }] : [],
@@ -188,6 +202,16 @@ export class DashRun {
       if (!isBranch) number++;
       while (row < collected.length - 1 && collected[row]!.episodes <= number) row++;
       return number < 0 ? 0 : (collected[row]?.step ?? 0);
+    });
+  }
+
+  /** A served run is trained while its episodes are played, and some iterations after they end. */
+  #updatesBeforeEnds(): number[] {
+    const rows = this.metrics.items;
+    let row = 0;
+    return this.episodes.items.map(({ ended = 0 }) => {
+      while (row < rows.length && rows[row]!.time <= ended) row++;
+      return rows[row - 1]?.step ?? 0;
     });
   }
 
@@ -264,6 +288,8 @@ function episodeSummary(value: unknown, where: string): EpisodeSummary {
   const { id, task, outcome, reward, turns, success } = figuresOf(record);
   return {
     ...{ id, task, outcome, reward, turns, isBranch: record.branch !== undefined },
+    isHeldOut: record.split === "test",
+    ended: record.time === undefined ? undefined : record.time / 1000,
     success: isFaulty(record) ? -1 : Number(success),
   };
 }

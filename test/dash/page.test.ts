@@ -210,6 +210,23 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("another run shows its own metrics only, and one without samples says so", async () => {
+    const metrics = [{ step: 1, time: 1, values: { "loss/policy": 0.5 } }];
+    writeRun(join(root, "other"), { metrics, recipe: recipeOf(0), status: statusOf("finished") });
+    const { page, faults } = await open("view=metrics&run=a");
+    const names = () => page.locator(".panel h3").allInnerTexts();
+    await page.locator(".panel h3", { hasText: "loss/l1" }).waitFor();
+    await page.selectOption("select[aria-label=run]", "other");
+    await page.locator(".panel h3", { hasText: "loss/policy" }).waitFor();
+    expect((await names()).map((name) => name.split("\n")[0])).toEqual(["loss/policy"]);
+    await page.getByRole("link", { name: "Critiques", exact: true }).click();
+    const note = page.getByText("There are no samples.");
+    await note.waitFor();
+    expect((await note.boundingBox())!.height).toBeGreaterThan(50); // with room around the text
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
   test("a selected part of the x axis is in the link, for all panels", async () => {
     const { page } = await open("view=metrics&run=a");
     const plot = page.locator(".panel .u-over").first();

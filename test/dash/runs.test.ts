@@ -149,6 +149,43 @@ test("a served run shows the episodes of its clients, and neither a last iterati
   expect(run!.succeeded(1)).toBe(false);
 });
 
+test("an episode of a served run ended between the updates around its time, and has its own draws", async () => {
+  const root = directory();
+  const path = join(root, "served");
+  const draws = (update: number, trajectory: number[]) => ({
+    ...{ update, trajectory, turn: trajectory.map(() => 1), l1: trajectory.map((id) => id + 0.5) },
+    ...{ probability: trajectory.map(() => 0.5), age: trajectory.map(() => 0) },
+    ...{ target: trajectory.map(() => "no"), critique: trajectory.map(() => "no") },
+    refinement: trajectory.map(() => "changed"),
+  });
+  writeRun(path, {
+    // The first iteration has one episode; the others ended while its updates ran.
+    metrics: [1, 2, 3].map((step) => ({ step, time: 100 * step, values: { episodes: 1 } })),
+    draws: [draws(1, [0]), draws(2, [0, 1])],
+  });
+  const writer = RecordWriter.resume(join(path, "episodes.jsonl"));
+  const times = [50, 150, 150, 250, 350];
+  for (const [id, time] of times.entries())
+    writer.append({ ...episodeOf(id), time: 1000 * time, ...(id === 1 && { split: "test" }) });
+  writer.close();
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const [run] = runs.all;
+  expect(run!.updatesBefore()).toEqual([0, 1, 1, 2, 3]);
+  // Draws number the episodes without the held-out one: of episode 2, they name 1.
+  const found = await Promise.all(times.map((_, id) => history(run!, id, 1)));
+  expect(found.map((all) => all.map(({ update, l1 }) => [update, l1]))).toEqual([
+    [
+      [1, 0.5],
+      [2, 0.5],
+    ],
+    [],
+    [[2, 1.5]],
+    [],
+    [],
+  ]);
+});
+
 test("branches of HOPE are played before the same update as the episodes of their iteration", async () => {
   const root = directory();
   const branch = (id: number, trajectory: number) => ({

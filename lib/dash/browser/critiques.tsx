@@ -54,7 +54,14 @@ export function Critiques() {
   });
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the samples …</Note>;
-  if (data.length === 0) return <Note>This run has recorded no samples yet.</Note>;
+  if (data.length === 0) {
+    return (
+      <Note>
+        There are no samples. A training records <code>run.samplesPerUpdate</code> of every update; nlac serve
+        --train records none.
+      </Note>
+    );
+  }
   const highest = Math.max(1e-9, ...shown.slice(0, 200).map(({ l1 }) => l1 ?? 0));
   return (
     <div class={`cols ${n === "" ? "" : "chosen"}`}>

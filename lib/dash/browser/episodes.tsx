@@ -154,8 +154,8 @@ function Transcript({ run, id }: { run: string; id: string }) {
         Episode {data.id} <span class={`badge ${kind}`}>{kind}</span>
       </h2>
       <p class="faint">
-        {visible(task)} · reward {figure(reward)} · ended by {outcome} · played after{" "}
-        {counted(update, "update")} · seed {seed}
+        {visible(task)} · reward {figure(reward)} · ended by {outcome} after {counted(update, "update")} ·
+        seed {seed}
       </p>
       <Messages messages={opening} open={opening.length} />
       {turns.map((turn, i) => (

@@ -29,11 +29,12 @@ export function MetricPanels() {
   const zoom = zoomOf(state.value.zoom);
   const pattern = useMemo(() => patternOf(filter), [filter]);
   useKeys();
+  const shown = chosen.flatMap((id) => all[id] ?? []);
   const names = useMemo(() => {
-    const found = new Set(Object.values(all).flatMap(({ series }) => Object.keys(series)));
+    const found = new Set(shown.flatMap(({ series }) => Object.keys(series)));
     return [...found].filter((name) => pattern?.test(name) ?? true).sort(inOrder);
-  }, [all, pattern]);
-  const buckets = Math.max(1, ...Object.values(all).map(({ bucket }) => bucket));
+  }, [all, chosen.join("\n"), pattern]);
+  const buckets = Math.max(1, ...shown.map(({ bucket }) => bucket));
   return (
     <>
       <div class="controls">

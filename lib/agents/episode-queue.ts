@@ -27,7 +27,7 @@ export interface EpisodeQueueOptions {
    * 4,000,000.
    */
   maxTokens?: number;
-  /** Called once: when an episode is cut. */
+  /** Called once when an episode is cut, and once when one without a group is left out. */
   log?: (line: string) => void;
 }
 
@@ -37,7 +37,9 @@ export class EpisodeQueue {
   readonly #groupSize: number;
   readonly #maxPromptTokens: number;
   readonly #maxTokens: number;
-  #log: ((line: string) => void) | undefined;
+  readonly #log: (line: string) => void;
+  /** What was logged. */
+  readonly #told = new Set<"cut" | "group">();
   #order: GroupOrder;
   /** Episodes that were not consumed yet, and the position of the first of them. */
   #waiting: EpisodeRecord[] = [];
@@ -51,7 +53,7 @@ export class EpisodeQueue {
   #changed = (): void => {};
 
   constructor(path: string, model: LanguageModel, options: EpisodeQueueOptions = {}) {
-    const { groupSize = 1, maxPromptTokens, maxTokens = maxTokensInMemory, log } = options;
+    const { groupSize = 1, maxPromptTokens, maxTokens = maxTokensInMemory, log = () => {} } = options;
     this.#path = path;
     this.#model = model;
     this.#groupSize = groupSize;
@@ -68,6 +70,12 @@ export class EpisodeQueue {
 
   /** Adds the episode that was just appended to the file. */
   add(record: EpisodeRecord): void {
+    if (this.#groupSize > 1 && record.group === undefined && record.split !== "test")
+      this.#tell(
+        "group",
+        `episode ${record.task} is not trained on: the recipe trains on groups of ${this.#groupSize} episodes, ` +
+          "and its requests had no x-episode-group. Later ones are left out without a message.",
+      );
     if (this.#first !== undefined) for (const next of this.#order.add(record)) this.#hold(next);
     this.#changed();
   }
@@ -146,13 +154,19 @@ export class EpisodeQueue {
     const { turns } = whole;
     const turn = turns.findIndex(({ state }) => state.promptLength > this.#maxPromptTokens);
     if (turn < 0) return whole;
-    this.#log?.(
+    this.#tell(
+      "cut",
       `episode ${record.task}: only the first ${turn} of ${turns.length} turns are trained on, because the next ` +
         `prompt has ${turns[turn]!.state.promptLength} tokens, and the recipe's maxPromptTokens is ` +
         `${this.#maxPromptTokens}. Later episodes are cut without a message.`,
     );
-    this.#log = undefined;
     return cutBefore(whole, turn);
+  }
+
+  /** Logs a line, the first of its kind only. */
+  #tell(kind: "cut" | "group", line: string): void {
+    if (!this.#told.has(kind)) this.#log(line);
+    this.#told.add(kind);
   }
 
   /** Wakes a waiting `next`, which then calls `idle` again, and a waiting `change`. */

@@ -281,6 +281,8 @@ export async function serveAndTrain(options: ServeAndTrainOptions): Promise<Trai
           status: () => ({
             version: model.version,
             updates: trainer.updates,
+            episodes_open: extension.episodes!.open,
+            episodes_dropped: extension.episodes!.forgotten,
             episodes_waiting: queue.length,
             corrections: corrections.size,
             corrections_waiting: corrections.waiting,

@@ -263,7 +263,7 @@ export async function requireGiven(
   if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
   // A run that was started has its own copy of the recorded episodes.
   for (const file of resume || !("recorded" in config) ? [] : config.recorded)
-    onDisk(file, () => accessSync(file, constants.R_OK));
+    onDisk(file, () => accessSync(resolve(file), constants.R_OK));
 }
 
 async function trainIn(

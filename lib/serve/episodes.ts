@@ -354,6 +354,11 @@ export class Episodes {
     return true;
   }
 
+  /** Number of open episodes. */
+  get open(): number {
+    return this.#open.size;
+  }
+
   /** How often the file was replaced, because episodes were deleted. */
   get replacements(): number {
     return this.#writer.replacements;

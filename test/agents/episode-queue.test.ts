@@ -27,6 +27,24 @@ const { signal } = new AbortController();
 const namesOf = (episodes: readonly { task: string; id: number }[]) =>
   episodes.map(({ task, id }) => [task, id]);
 
+test("says once that an episode without a group is not trained on, where groups are", () =>
+  inDirectory((directory) => {
+    for (const [groupSize, said] of [
+      [2, ["e2"]],
+      [1, []],
+    ] as const) {
+      const path = join(directory, `${groupSize}.jsonl`);
+      const lines: string[] = [];
+      const queue = new EpisodeQueue(path, model, { groupSize, log: (line) => lines.push(line) });
+      queue.add(record(0, { group: "a" }));
+      queue.add(record(1, { split: "test" }));
+      for (const id of [2, 3]) queue.add(record(id));
+      expect(lines).toEqual(
+        said.map((name) => expect.stringMatching(new RegExp(`^episode ${name} .* had no x-episode-group`))),
+      );
+    }
+  }));
+
 test("gives all waiting episodes, up to a limit, and numbers them in the order of the file", () =>
   inDirectory(async (directory) => {
     const path = join(directory, "episodes.jsonl");

@@ -59,6 +59,7 @@ describe("a server that trains", () => {
           .withResponse();
       await until(async () => (await status()).episodes_waiting === 0);
       const { data, response } = await ask();
+      expect(await status()).toMatchObject({ episodes_open: 1, episodes_dropped: 0 });
       // Two steps an update: one on each loss.
       expect(server.version).toMatch(/^1\.[5-8]$/);
       expect(response.headers.get("x-nlac-version")).toBe(server.version);

@@ -242,5 +242,14 @@ test("an invalid recipe is rejected before anything is written", async () => {
     code: "ERR_CONFIG",
     message: expect.stringContaining("learner.cacheBytes"),
   });
+  // A file that is not there is named by its whole path, which depends on the working directory.
+  const recorded = {
+    ...{ name: "n", model: "errands-base", environment: { name: "recorded" } },
+    config: { recorded: ["none.jsonl"], episodesPerIteration: 0, iterations: 1 },
+  };
+  await expect(trainRecipe(recorded, { directory })).rejects.toMatchObject({
+    code: "ERR_IO",
+    message: expect.stringContaining(join(process.cwd(), "none.jsonl")),
+  });
   expect(existsSync(directory)).toBe(false);
 });

@@ -219,6 +219,12 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.selectOption("select[aria-label=run]", "other");
     await page.locator(".panel h3", { hasText: "loss/policy" }).waitFor();
     expect((await names()).map((name) => name.split("\n")[0])).toEqual(["loss/policy"]);
+    writeRun(join(root, "young"), { recipe: recipeOf(0), status: statusOf("running") });
+    await page.locator("select[aria-label=run] option", { hasText: "young" }).waitFor({ state: "attached" });
+    await page.selectOption("select[aria-label=run]", "young");
+    await page.getByText("There are no metrics yet.").waitFor();
+    await page.fill("input[type=search]", "loss");
+    await page.getByText("No metric matches.").waitFor();
     await page.getByRole("link", { name: "Critiques", exact: true }).click();
     const note = page.getByText("There are no samples.");
     await note.waitFor();

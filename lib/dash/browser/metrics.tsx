@@ -88,7 +88,9 @@ export function MetricPanels() {
           />
         ))}
       </div>
-      {names.length === 0 && <Note>No metric matches.</Note>}
+      {names.length === 0 && (
+        <Note>{filter === "" ? "There are no metrics yet." : "No metric matches."}</Note>
+      )}
       {chosen.length > 1 && <Differences chosen={chosen} />}
     </>
   );

@@ -19,6 +19,7 @@ export interface Relations {
   split?: "test" | undefined;
 }
 
+/** The headers that say so. */
 export const relationHeaders = {
   /** The episode for which a sub-agent works. */
   parent: "x-parent-episode-id",

@@ -11,7 +11,10 @@ import { parseRecipe, type Recipe } from "./recipe.ts";
 export function recipeOf(run: string): Recipe {
   const recipe = recipeIfAny(run);
   if (recipe !== undefined) return recipe;
-  throw new NlacError("ERR_RUN", `${run} has no recipe: a program of its own trained it, not nlac train.`);
+  throw new NlacError(
+    "ERR_RUN",
+    `${run} has no recipe: another program than nlac train trained it. Use that program.`,
+  );
 }
 
 /** The recipe of a run; undefined if a program created the run without one. */

@@ -26,7 +26,6 @@
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
@@ -51,7 +50,7 @@ import { deviation, mean } from "../statistics/mean.ts";
 import { adamWConfig, criticConfig, trainingConfig } from "../training/config.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, completionMetrics, stepsOf } from "../training/rounds.ts";
 import { actionSample } from "../training/sample-records.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
@@ -147,7 +146,7 @@ interface Training<Task> {
  *   ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainArcher<Task>(options: ArcherOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(archerConfig, options.config);
+  const config = configOf(archerConfig, options);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

@@ -33,7 +33,6 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -65,7 +64,7 @@ import {
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { type Refined, refineGroups, savedRefinement } from "../training/refine-groups.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import {
   collectEpisodes,
   completionMetrics,
@@ -211,7 +210,7 @@ interface Training<Task> {
  *   skipped steps.
  */
 export async function trainCritiqueGrpo<Task>(options: CritiqueGrpoOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(critiqueGrpoConfig, options.config);
+  const config = configOf(critiqueGrpoConfig, options);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

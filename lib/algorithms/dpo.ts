@@ -24,7 +24,6 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { PreferenceModel } from "../model/language-model.ts";
@@ -52,6 +51,7 @@ import {
   preferenceGradient,
 } from "../training/preference-pairs.ts";
 import { copyRecorded } from "../training/recorded-episodes.ts";
+import { configOf } from "../training/requirements.ts";
 import { actionValues } from "../training/returns.ts";
 import { episodesFrom, epochBatch } from "../training/rounds.ts";
 import { scheduleConfigOf } from "../training/schedule.ts";
@@ -145,7 +145,7 @@ interface Training<Task> {
  *   `maxSkippedSteps` skipped steps.
  */
 export async function trainDpo<Task>(options: DpoOptions<Task>): Promise<TrainingResult> {
-  const given = checkConfig(dpoConfig, options.config);
+  const given = configOf(dpoConfig, options);
   const config = { ...given, iterations: given.epochs, environmentSteps: 0 };
   const { model, environment } = options;
   const run = options.run ?? memoryRun();

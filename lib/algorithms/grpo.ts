@@ -41,7 +41,6 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import type { Trajectory, Turn } from "../episodes/trajectory.ts";
@@ -72,7 +71,7 @@ import {
 } from "../training/group-advantages.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import { returnsFrom } from "../training/returns.ts";
 import {
   collectEpisodes,
@@ -204,7 +203,7 @@ interface Training<Task> {
  *   skipped steps.
  */
 export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(grpoConfig, options.config);
+  const config = configOf(grpoConfig, options);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

@@ -21,7 +21,6 @@
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams, uniform } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { succeeded, type Trajectory } from "../episodes/trajectory.ts";
@@ -58,7 +57,7 @@ import {
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { type Pair, pairSamples, preferenceGradient } from "../training/preference-pairs.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import { type IterationData, iterationData } from "../training/reward-data.ts";
 import { chooseReward, heldOutMetrics } from "../training/reward-evaluation.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
@@ -98,7 +97,7 @@ interface Training<Task> {
  *   spent, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainHope<Task>(options: HopeOptions<Task>): Promise<TrainingResult> {
-  const given = checkConfig(hopeConfig, options.config);
+  const given = configOf(hopeConfig, options, ["rewardModel"]);
   const { model, environment, rewardModel } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

@@ -65,7 +65,7 @@ import { plainUpdates, preparedUpdates, prepareUpdates } from "../training/prepa
 import { chooseProbes, explainProbes, tapProbes } from "../training/probes.ts";
 import { criticOptions, type PendingRecords, prepareRecords, writeRecords } from "../training/recording.ts";
 import { rehearse } from "../training/rehearsal.ts";
-import { requireForm, requireFuture, requireTasks } from "../training/requirements.ts";
+import { configOf, requireForm, requireFuture, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
@@ -262,7 +262,7 @@ interface Training<Task> {
  *   model cannot read; ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<TrainingResult> {
-  const config = parseConfig(options.config);
+  const config = configOf(nlacConfig, options);
   const { model, environment } = options;
   requireWords(model, config);
   requireForm(environment, config);

@@ -26,7 +26,6 @@
 
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
@@ -49,7 +48,7 @@ import { criticConfig, optimizerConfig, trainingConfig } from "../training/confi
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import {
   collectEpisodes,
   completionMetrics,
@@ -171,7 +170,7 @@ interface Training<Task> {
  *   skipped steps.
  */
 export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(ppoConfig, options.config);
+  const config = configOf(ppoConfig, options);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

@@ -26,7 +26,6 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { getOrAdd } from "../base/get-or-add.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import {
@@ -59,7 +58,7 @@ import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { rehearse } from "../training/rehearsal.ts";
-import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
+import { configOf, requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
 import { actionSample } from "../training/sample-records.ts";
 import { type StepPlace, scheduledStep, startAgain, stepPlace } from "../training/step.ts";
@@ -150,7 +149,7 @@ interface Training<Task> {
  *   skipped steps.
  */
 export async function trainRft<Task>(options: RftOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(rftConfig, options.config);
+  const config = configOf(rftConfig, options);
   const { model, environment } = options;
   requireForm(environment, config);
   const run = options.run ?? memoryRun();

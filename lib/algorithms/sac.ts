@@ -34,7 +34,6 @@
 import { z } from "zod";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
@@ -58,7 +57,7 @@ import { criticConfig, optimizerConfig, trainingConfig } from "../training/confi
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
-import { requireTasks } from "../training/requirements.ts";
+import { configOf, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
 import { episodeSample } from "../training/sample-records.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
@@ -154,7 +153,7 @@ interface Training<Task> {
  *   ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainSac<Task>(options: SacOptions<Task>): Promise<TrainingResult> {
-  const config = checkConfig(sacConfig, options.config);
+  const config = configOf(sacConfig, options);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

@@ -20,7 +20,6 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { isFaulty, reaches, succeeded, type Trajectory, transitionsOf } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -44,7 +43,7 @@ import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { copyRecorded } from "../training/recorded-episodes.ts";
-import { requireDemonstrations, requireForm, requireTasks } from "../training/requirements.ts";
+import { configOf, requireDemonstrations, requireForm, requireTasks } from "../training/requirements.ts";
 import { episodesFrom, epochBatch } from "../training/rounds.ts";
 import { scheduleConfigOf } from "../training/schedule.ts";
 import { type StepPlace, scheduledStep, stepPlace } from "../training/step.ts";
@@ -142,7 +141,7 @@ export function requireData({ recorded, demonstrationsPerTask }: SftConfig): voi
  *   `maxSkippedSteps` skipped steps.
  */
 export async function trainSft<Task>(options: SftOptions<Task>): Promise<TrainingResult> {
-  const given = checkConfig(sftConfig, options.config);
+  const given = configOf(sftConfig, options);
   const config = { ...given, iterations: given.epochs, environmentSteps: 0 };
   const { model, environment } = options;
   requireForm(environment, config);

@@ -3,9 +3,29 @@
  * and warmed up, and again when a method starts.
  */
 
+import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { checkConfig, checkKeys, isObject, shown } from "../base/validation.ts";
 import { tasksOf } from "../contract/checks.ts";
 import { type Environment, isSingleStep } from "../contract/environment.ts";
+
+const optionNames = ["model", "environment", "config", "run"];
+
+/**
+ * The configuration in a method's options, with all defaults. Throws ERR_CONFIG that names every bad
+ * field of it, an option that does not exist, or a missing model or environment.
+ */
+export function configOf<Schema extends z.ZodType>(
+  schema: Schema,
+  options: { model: unknown; environment: unknown; config?: unknown },
+  more: readonly string[] = [],
+): z.output<Schema> {
+  checkKeys(options, "options", [...optionNames, ...more], "ERR_CONFIG");
+  for (const name of ["model", "environment"] as const)
+    if (!isObject(options[name]))
+      throw new NlacError("ERR_CONFIG", `options.${name} must be an object; it is ${shown(options[name])}.`);
+  return checkConfig(schema, options.config);
+}
 
 /** The tasks of a split. Throws ERR_CONFIG if there are none, ERR_ENVIRONMENT. */
 export async function requireTasks<Task>(

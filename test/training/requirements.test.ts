@@ -1,4 +1,14 @@
 import { expect, test } from "vitest";
+import { trainArcher } from "../../lib/algorithms/archer.ts";
+import { trainCritiqueGrpo } from "../../lib/algorithms/critique-grpo.ts";
+import { trainDpo } from "../../lib/algorithms/dpo.ts";
+import { trainGrpo } from "../../lib/algorithms/grpo.ts";
+import { trainHope } from "../../lib/algorithms/hope.ts";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { trainPpo } from "../../lib/algorithms/ppo.ts";
+import { trainRft } from "../../lib/algorithms/rft.ts";
+import { trainSac } from "../../lib/algorithms/sac.ts";
+import { trainSft } from "../../lib/algorithms/sft.ts";
 import {
   requireDemonstrations,
   requireForm,
@@ -45,3 +55,27 @@ test("demonstrations and hindsight are required by name", () => {
   expect(() => requireDemonstrations({ name: "desk" })).toThrow(missing);
   expect(() => requireHindsight({ name: "desk" })).toThrow(missing);
 });
+
+const methods = {
+  trainNlac,
+  trainRft,
+  trainGrpo,
+  trainPpo,
+  trainSac,
+  trainCritiqueGrpo,
+  trainArcher,
+} as const;
+
+test.each(Object.entries({ ...methods, trainSft, trainDpo, trainHope }))(
+  "%s refuses an option that does not exist, and a missing model or environment",
+  async (_, train) => {
+    const start = (options: object) => (train as (options: object) => Promise<unknown>)(options);
+    const [model, environment] = [{}, { name: "desk" }];
+    for (const [options, message] of [
+      [{ model, environment, configs: {} }, /options has no "configs"; it takes model/],
+      [{ environment }, /options\.model must be an object/],
+      [{ model, environment: "desk" }, /options\.environment must be an object; it is "desk"/],
+    ] as const)
+      await expect(start(options)).rejects.toMatchObject(refused(message));
+  },
+);

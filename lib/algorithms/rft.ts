@@ -288,7 +288,7 @@ class Successes {
     return new Set(this.#tasks).size;
   }
 
-  /** Stores the episode's actions to imitate. Returns whether the episode is to be imitated. */
+  /** Adds the actions of an episode that is to be imitated. Returns whether it is. */
   add(trajectory: Trajectory): boolean {
     const actions = this.#imitable(trajectory);
     if (actions === undefined) return false;

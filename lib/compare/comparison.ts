@@ -10,7 +10,14 @@ import { z } from "zod";
 import { didYouMean } from "../base/did-you-mean.ts";
 import { NlacError } from "../base/errors.ts";
 import { clearMessage, isObject } from "../base/validation.ts";
-import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
+import {
+  applyChange,
+  importExported,
+  isFile,
+  loadRecipe,
+  type Recipe,
+  shippedRecipes,
+} from "../recipe/recipe.ts";
 
 /** Nested fields of a recipe: { config: { batchSize: 8 } } changes only this field. */
 const changes = z.record(z.string(), z.unknown()).default({});
@@ -207,10 +214,6 @@ function fieldsOf(changes: Record<string, unknown>, prefix = ""): string[] {
   return Object.entries(changes).flatMap(([key, value]) =>
     isObject(value) ? fieldsOf(value, `${prefix}${key}.`) : [`${prefix}${key}=${JSON.stringify(value)}`],
   );
-}
-
-function isFile(nameOrPath: string): boolean {
-  return /\.([cm]?[jt]s|json)$/.test(nameOrPath);
 }
 
 function unique(values: readonly unknown[]): boolean {

@@ -111,7 +111,7 @@ function tooDeep(): Error {
 }
 
 /**
- * @param dot what `.` stands for
+ * @param dot the characters that `.` matches
  * @param depth number of groups around it
  */
 function nodeOf(

@@ -201,16 +201,21 @@ function listed(names: readonly string[], asked: string): string {
     .join(", ");
 }
 
+/** Whether a recipe or comparison is given by its file, not by a name of nlac's own. */
+export function isFile(nameOrPath: string): boolean {
+  return /\.([cm]?[jt]s|json)$/.test(nameOrPath);
+}
+
 /**
  * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and
  * applies `--set` changes.
  */
 export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
   const named = join(shippedRecipes, `${nameOrPath}.ts`);
-  const isFile = /\.([cm]?[jt]s|json)$/.test(nameOrPath);
-  const path = isFile ? resolve(nameOrPath) : named;
+  const isPath = isFile(nameOrPath);
+  const path = isPath ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
-    if (isFile) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
+    if (isPath) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
     const names = recipeNames();
     const file = `${nameOrPath}.ts`;
     throw new NlacError(

@@ -469,10 +469,10 @@ export class Episodes {
     this.#tokens += episode.conversation.length;
   }
 
-  #remove(name: string, { conversation }: OpenEpisode): void {
+  #remove(name: string, episode: OpenEpisode): void {
     this.#open.delete(name);
-    this.#unnamed.remove(name);
-    this.#tokens -= conversation.length;
+    this.#unnamed.remove(name, episode);
+    this.#tokens -= episode.conversation.length;
   }
 
   #end(name: string, episode: OpenEpisode): void {

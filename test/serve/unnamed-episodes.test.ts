@@ -48,7 +48,7 @@ describe("episodes that the client did not name", () => {
               if (episode !== undefined) episode.waiting = step.waiting;
             } else {
               open.delete(name);
-              unnamed.remove(name);
+              if (episode !== undefined) unnamed.remove(name, episode);
               if (step.kind === "end") continue;
               const turns = new Array<never>(step.turns);
               const { asked, key } = step;

@@ -97,7 +97,7 @@ interface Training<Task> {
  *   spent, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainHope<Task>(options: HopeOptions<Task>): Promise<TrainingResult> {
-  const given = configOf(hopeConfig, options, ["rewardModel"]);
+  const given = configOf(hopeConfig, options, ["run", "rewardModel"]);
   const { model, environment, rewardModel } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");

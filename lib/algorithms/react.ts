@@ -17,7 +17,6 @@
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
-import { checkConfig } from "../base/validation.ts";
 import { tasksOf } from "../contract/checks.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { EpisodeFigures } from "../episodes/figures.ts";
@@ -25,11 +24,15 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import type { WeightSet } from "../model/language-model.ts";
 import type { Player } from "../playing/batches.ts";
 import { type Evaluation, evaluate } from "../playing/evaluate.ts";
+import { configOf } from "../training/requirements.ts";
 
 const count = z.int().min(1);
 
 /** Tasks to play if `episodes` is not given. */
 const defaultTasks = 32;
+
+/** Options besides model, environment and config. */
+const optionNames = ["weights", "played", "signal", "onProgress", "onEpisode"];
 
 /** Each field: meaning, unit, default. */
 export const reactConfig = z.strictObject({
@@ -92,12 +95,12 @@ export interface ReactOptions<Task> {
 
 /**
  * Plays tasks in random order, spread evenly over the episodes.
- * @throws NlacError ERR_CONFIG for an invalid configuration, for more episodes than `trials` of
- *   every task, or for `played` episodes of another evaluation; ERR_ABORTED
+ * @throws NlacError ERR_CONFIG for an invalid configuration or option, for more episodes than
+ *   `trials` of every task, or for `played` episodes of another evaluation; ERR_ABORTED
  */
 export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<Evaluation> {
   const { model, environment, weights, played = [], signal, onProgress, onEpisode } = options;
-  const config = checkConfig(reactConfig, options.config);
+  const config = configOf(reactConfig, options, optionNames);
   const all = await tasksOf(environment, config.split);
   const tasks = chooseTasks(all, `${environment.name}, ${config.split}`, config);
   onProgress?.(played.length, tasks.length, 0);

@@ -135,18 +135,20 @@ function share(part: number, of: number): number {
   return of === 0 ? Number.NaN : part / of;
 }
 
-/** Training metrics of the episodes just collected. */
+/**
+ * Training metrics of the episodes just collected. Those with a fault are only counted, as
+ * `rollout/faults` and in `rollout/tokens`.
+ */
 export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
-  const turns = trajectories.flatMap((trajectory) => trajectory.turns);
+  const tokensOf = (turns: Trajectory["turns"]) => sumOf(turns.map(({ tokens }) => tokens.length));
   const judged = trajectories.filter(({ fault }) => fault === undefined);
-  const rewards = judged.reduce((sum, { reward }) => sum + reward, 0);
-  const tokens = turns.reduce((sum, turn) => sum + turn.tokens.length, 0);
+  const turns = judged.flatMap((trajectory) => trajectory.turns);
   return {
     "rollout/success": share(judged.filter(succeeded).length, judged.length),
-    "rollout/reward": share(rewards, judged.length),
-    "rollout/turns": share(turns.length, trajectories.length),
-    "rollout/action_tokens": share(tokens, turns.length),
-    "rollout/tokens": tokens,
+    "rollout/reward": share(sumOf(judged.map(({ reward }) => reward)), judged.length),
+    "rollout/turns": share(turns.length, judged.length),
+    "rollout/action_tokens": share(tokensOf(turns), turns.length),
+    "rollout/tokens": sumOf(trajectories.map(({ turns }) => tokensOf(turns))),
     "rollout/faults": trajectories.length - judged.length,
     "parse/action": share(turns.filter(({ action }) => action !== undefined).length, turns.length),
   };

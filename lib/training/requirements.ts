@@ -9,7 +9,7 @@ import { checkConfig, checkKeys, isObject, shown } from "../base/validation.ts";
 import { tasksOf } from "../contract/checks.ts";
 import { type Environment, isSingleStep } from "../contract/environment.ts";
 
-const optionNames = ["model", "environment", "config", "run"];
+const optionNames = ["model", "environment", "config"];
 
 /**
  * The configuration in a method's options, with all defaults. Throws ERR_CONFIG that names every bad
@@ -18,7 +18,7 @@ const optionNames = ["model", "environment", "config", "run"];
 export function configOf<Schema extends z.ZodType>(
   schema: Schema,
   options: { model: unknown; environment: unknown; config?: unknown },
-  more: readonly string[] = [],
+  more: readonly string[] = ["run"],
 ): z.output<Schema> {
   checkKeys(options, "options", [...optionNames, ...more], "ERR_CONFIG");
   for (const name of ["model", "environment"] as const)

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { rolloutMetrics } from "../../lib/episodes/figures.ts";
 import {
   reaches,
   succeeded,
@@ -56,5 +57,23 @@ describe("success", () => {
     const turns = [{ info: { success: true } }, { info: { success: false } }];
     expect(succeeded({ turns, reward: 1 })).toBe(false);
     expect(succeeded({ turns: turns.slice(0, 1), reward: 0 })).toBe(true);
+  });
+});
+
+test("the metrics of a rollout leave out episodes with a fault, but for their tokens", () => {
+  const played = { ...episode("done", turn(0), turn(1, { info: {} })), reward: 1 };
+  const lost = {
+    ...episode("environment-fault", turn(0, { action: undefined as never })),
+    reward: 0,
+    fault: "?",
+  };
+  expect(rolloutMetrics([played, lost, played] as Trajectory[])).toEqual({
+    "rollout/success": 1,
+    "rollout/reward": 1,
+    "rollout/turns": 2,
+    "rollout/action_tokens": 1,
+    "rollout/tokens": 5,
+    "rollout/faults": 1,
+    "parse/action": 1,
   });
 });

@@ -6,6 +6,7 @@ import { trainGrpo } from "../../lib/algorithms/grpo.ts";
 import { trainHope } from "../../lib/algorithms/hope.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { trainPpo } from "../../lib/algorithms/ppo.ts";
+import { evaluateReact } from "../../lib/algorithms/react.ts";
 import { trainRft } from "../../lib/algorithms/rft.ts";
 import { trainSac } from "../../lib/algorithms/sac.ts";
 import { trainSft } from "../../lib/algorithms/sft.ts";
@@ -66,7 +67,7 @@ const methods = {
   trainArcher,
 } as const;
 
-test.each(Object.entries({ ...methods, trainSft, trainDpo, trainHope }))(
+test.each(Object.entries({ ...methods, trainSft, trainDpo, trainHope, evaluateReact }))(
   "%s refuses an option that does not exist, and a missing model or environment",
   async (_, train) => {
     const start = (options: object) => (train as (options: object) => Promise<unknown>)(options);

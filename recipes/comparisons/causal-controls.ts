@@ -2,6 +2,8 @@
  * Does the Bellman backup in words assign credit? Errands with nine dead ends, ten worlds, and
  * controls that would reach NLAC's success rate if it did not. Each seed has its own world.
  *
+ * - `successor` generates the future as the paper's equation 1 has it, `request` as the paper's
+ *   prompts ask for it, which is nlac's default.
  * - `none` has no bootstrapped future. With `frozen`, θ̄ stays the initial model: its futures know
  *   nothing of what the critic has learned, so nothing is passed back over several steps. `shuffled`
  *   gives each target the outcome of another transition. `rehearsal` trains the critic only on the
@@ -20,7 +22,7 @@ const unnamed = { options: { namesDeadEnd: false } };
 export default defineComparison({
   name: "causal-controls",
   description:
-    "the effect of the bootstrapped future on errands with dead ends, against eight controls: ten worlds, on the CPU",
+    "the effect of the bootstrapped future on errands with dead ends, against its controls: ten worlds, on the CPU",
   notes: [
     "Every seed has its own world (hidden orders and dead ends); all runs share one base model.",
     "Beyond the reward, NLAC's targets read the desk's replies, which name the right action after a refusal and, except in …-unnamed, the dead end at the end of a lost errand. So does the code of hindsight-episode. rft-rehearsal learns from the reward and the labelled samples alone.",
@@ -37,6 +39,7 @@ export default defineComparison({
   },
   methods: [
     { name: "successor", recipe: "errands", set: { config: { bootstrap: "successor" } } },
+    { name: "request", recipe: "errands", set: { config: { bootstrap: "request" } } },
     { name: "none", recipe: "errands", set: { config: { bootstrap: "none" } } },
     { name: "frozen", recipe: "errands", set: { config: { bootstrap: "successor", targetRate: 0 } } },
     {

@@ -83,8 +83,8 @@ export const recipeFields = {
   /**
    * Coefficient of the load-balance loss of a mixture of experts, as transformers computes it;
    * "model" takes the model's own (`router_aux_loss_coef`). Each loss adds the gradient of its
-   * micro-batches' load-balance losses, each times the sum of its tokens' absolute weights. Models
-   * without experts ignore it. Default: no such loss.
+   * micro-batches' load-balance losses, each times the sum of the absolute weights of its tokens,
+   * preference pairs or judged texts. Models without experts ignore it. Default: no such loss.
    */
   expertBalance: z.union([z.literal("model"), z.number().min(0)]).optional(),
   /** Packed tokens of one forward and backward pass. Default 2048. */

@@ -24,8 +24,8 @@ struct LearnerOptions {
   bool int8_generation = false;
   bool gradient_checkpointing = false;
   // Coefficient of the load-balance loss of a mixture of experts. Each loss with gradients adds it
-  // per micro-batch, times the sum of its tokens' absolute weights. nullopt: the model's own
-  // coefficient.
+  // per micro-batch, times the sum of the absolute weights of its tokens, pairs or judged texts.
+  // nullopt: the model's own coefficient.
   std::optional<double> balance = 0.0;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄

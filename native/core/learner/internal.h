@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -25,6 +26,8 @@ struct Learner::Text {
   at::Tensor teacher_hidden =
       {};                      // [response tokens, hidden]; undefined: to be computed. Requires equal weights
   bool with_previous = false;  // it must be in the micro-batch of the text before it
+  // Of a text whose loss has one weight, not one per token: its part of that weight's absolute value.
+  std::optional<double> loss_weight = {};
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });

@@ -70,6 +70,14 @@ void Learner::score(const std::vector<Text>& texts, const Scoring& scoring, cons
     return exchanged ? before_layers(pass) : Decoder::BeforeLayer{};
   };
 
+  // The sum of a micro-batch's absolute weights.
+  const auto total_weight = [&](const MicroBatch& batch, const Rows& rows) {
+    if (!texts[batch.texts.front()].loss_weight) return rows.row_weights.abs().sum().item<double>();
+    double sum = 0;
+    for (size_t i : batch.texts) sum += *texts[i].loss_weight;
+    return sum;
+  };
+
   const at::Device device = options_.device;
   const auto run = [&](const MicroBatch& batch) {
     Packed packed, teacher_packed;
@@ -134,7 +142,7 @@ void Learner::score(const std::vector<Text>& texts, const Scoring& scoring, cons
     grad_hidden.index_copy_(0, places, result.grad_hidden.to(hidden.scalar_type()));
     double balance = options_.balance.value_or(config_.experts.balance);
     if (config_.experts.count == 0) balance = 0;
-    if (balance != 0) balance *= rows.row_weights.abs().sum().item<double>();
+    if (balance != 0) balance *= total_weight(batch, rows);
     decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_, before(LayerPass::backward),
                       balance);
   };

@@ -26,6 +26,7 @@ std::vector<PreferenceOutput> Learner::token_preference(const std::vector<Prefer
                      ": the response has no token of non-zero weight");
         for (float& weight : item.weights) weight = weight == 0 || pair.weight == 0 ? 0.0f : 1.0f;
         item.with_previous = text == &pair.rejected;
+        item.loss_weight = std::abs(pair.weight) / 2;
         items.push_back(std::move(item));
       }
     }
@@ -79,6 +80,7 @@ std::vector<Learner::Text> Learner::last_states(const std::vector<JudgedText>& t
     std::vector<float> weights(response.size());
     weights.back() = text.weight == 0 ? 0.0f : 1.0f;
     items.push_back({&text.prompt, nullptr, &response, std::move(weights)});
+    items.back().loss_weight = std::abs(text.weight);
   }
   return items;
 }

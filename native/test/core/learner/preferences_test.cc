@@ -185,6 +185,50 @@ TEST_CASE("pairs train adapters, and gradients equal finite differences") {
   }
 }
 
+// What a load-balance loss adds to the gradients of a loss of a mixture of experts.
+static std::vector<at::Tensor> of_balance(const std::function<void(Learner&)>& loss) {
+  std::vector<at::Tensor> gradients;
+  for (const double balance : {0.0, 10.0}) {
+    LearnerOptions options = with_value_head();
+    options.balance = balance;
+    const auto learner = tiny_critic(options, Family::qwen3_moe);
+    loss(*learner);
+    const std::vector<at::Tensor> now = learner->gradients()->list();
+    if (gradients.empty()) {
+      gradients = copies(*learner->gradients());
+      continue;
+    }
+    for (size_t i = 0; i < now.size(); ++i) gradients[i] = now[i] - gradients[i];
+  }
+  return gradients;
+}
+
+TEST_CASE("the load-balance loss is weighted by pairs and judged texts as by the tokens of other losses") {
+  at::NoGradGuard no_grad;
+  // The same sequences, with the weight of a pair or text on single tokens.
+  std::vector<ScoredText> of_pairs, of_judged;
+  for (const PreferencePair& pair : some_pairs()) {
+    for (ScoredText text : {pair.chosen, pair.rejected}) {
+      text.weights.assign(text.response.size(), 0);
+      text.weights.front() = static_cast<float>(pair.weight / 2);
+      of_pairs.push_back(std::move(text));
+    }
+  }
+  for (const JudgedText& judged : some_judged()) {
+    ScoredText text{judged.prompt, judged.response, {}};
+    text.response.push_back(0);
+    text.weights.assign(text.response.size(), 0);
+    text.weights.back() = static_cast<float>(judged.weight);
+    of_judged.push_back(std::move(text));
+  }
+  const auto pairs = of_balance([&](Learner& one) { one.token_preference(some_pairs(), kinds[0], true); });
+  const auto tokens = of_balance([&](Learner& one) { one.token_nll(of_pairs, true); });
+  CHECK(relative_difference(pairs, tokens) < 1e-4);
+  const auto judged = of_balance([&](Learner& one) { one.reward_loss(some_judged(), true); });
+  const auto last = of_balance([&](Learner& one) { one.token_nll(of_judged, true); });
+  CHECK(relative_difference(judged, last) < 1e-4);
+}
+
 TEST_CASE("training on pairs separates them from the reference") {
   const auto learner = tiny_learner();
   auto pairs = some_pairs();

@@ -20,7 +20,9 @@ void require_options(const TreeOptions& options) {
 float largest_priority(double alpha) {
   constexpr float largest = std::numeric_limits<float>::max();
   if (alpha * std::log2(largest) <= power_largest_log) return largest;
-  return static_cast<float>(std::exp2(power_largest_log / alpha));
+  const double priority = std::exp2(power_largest_log / alpha);
+  const auto rounded = static_cast<float>(priority);
+  return rounded > priority ? std::nextafter(rounded, 0.0f) : rounded;
 }
 
 PriorityTree::PriorityTree(const TreeOptions& options, uint64_t draws)

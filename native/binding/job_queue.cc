@@ -4,11 +4,8 @@
 
 namespace nlac::binding {
 
-JobQueue::JobQueue(std::function<void()> on_start, std::function<bool()> advance)
-    : advance_(std::move(advance)), thread_([this, on_start = std::move(on_start)] {
-        if (on_start) on_start();
-        loop();
-      }) {}
+JobQueue::JobQueue(std::function<bool()> advance)
+    : advance_(std::move(advance)), thread_([this] { loop(); }) {}
 
 JobQueue::~JobQueue() {
   close(nullptr);

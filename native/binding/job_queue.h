@@ -25,9 +25,9 @@ class Job {
 
 class JobQueue {
  public:
-  // `on_start` runs first on the new thread. `advance` continues the work of joining jobs and
-  // returns false when none is left. It must not throw.
-  explicit JobQueue(std::function<void()> on_start = {}, std::function<bool()> advance = {});
+  // `advance` continues the work of joining jobs and returns false when none is left. It must not
+  // throw.
+  explicit JobQueue(std::function<bool()> advance = {});
   // Closes and joins.
   ~JobQueue();
   JobQueue(const JobQueue&) = delete;

@@ -55,7 +55,7 @@ std::shared_ptr<Worker> Worker::start(Napi::Env env, std::function<bool()> advan
   worker->channel_ = Channel::New(env, "nlac", 0, 1, worker.get());
   worker->channel_.Unref(env);
   try {
-    worker->queue_ = std::make_unique<JobQueue>(std::function<void()>{}, [advance = std::move(advance)] {
+    worker->queue_ = std::make_unique<JobQueue>([advance = std::move(advance)] {
       apply_threads();
       return advance();
     });

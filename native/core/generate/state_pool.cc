@@ -48,10 +48,6 @@ StatePool::Place StatePool::place_of(const Tokens& tokens, int64_t count) const 
   });
 }
 
-bool StatePool::has(const Tokens& tokens, int64_t count) const {
-  return place_of(tokens, count) != snapshots_.end();
-}
-
 StatePool::Slot StatePool::keep(const Tokens& tokens, int64_t count) {
   if (const Place there = place_of(tokens, count); there != snapshots_.end()) {
     snapshots_.splice(snapshots_.end(), snapshots_, there);

@@ -33,8 +33,6 @@ class StatePool {
   // Returns the snapshot after the most of the first `count` tokens; `none` and 0 if there is none.
   // It is valid until the next call of hold() or keep().
   Snapshot find(const Tokens& tokens, int64_t count);
-  // Whether there is a snapshot after the first `count` tokens.
-  bool has(const Tokens& tokens, int64_t count) const;
   // Makes a slot the snapshot after the first `count` ≥ 1 tokens; evicts another if the budget is
   // reached. The caller copies the state there. Returns `none` if all slots are held, or the
   // snapshot is there already.

@@ -89,12 +89,6 @@ at::Tensor ShardLayout::own_of(size_t unit, const at::Tensor& whole) const {
   return whole.narrow(0, rank_ * units_[unit].part, units_[unit].part);
 }
 
-Units ShardLayout::all_own_of(const Units& whole) const {
-  Units all;
-  for (size_t u = 0; u < whole.size(); ++u) all.push_back(own_of(u, whole[u]));
-  return all;
-}
-
 void ShardLayout::point(const std::vector<at::Tensor>& list, size_t unit, const at::Tensor& whole) const {
   const Unit& chosen = units_[unit];
   for (size_t k = 0; k < chosen.tensors.size(); ++k) {

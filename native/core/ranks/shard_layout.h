@@ -34,9 +34,8 @@ class ShardLayout {
   at::Tensor own(size_t unit, const at::TensorOptions& options) const;
   Units all_whole(const at::TensorOptions& options) const;
   Units all_own(const at::TensorOptions& options) const;
-  // This rank's parts, as views.
+  // This rank's part, as a view.
   at::Tensor own_of(size_t unit, const at::Tensor& whole) const;
-  Units all_own_of(const Units& whole) const;
 
   // Makes the tensors of the unit, among `list` (a Weights::list()), views of `whole`.
   void point(const std::vector<at::Tensor>& list, size_t unit, const at::Tensor& whole) const;

@@ -7,7 +7,7 @@
 
 import { dropOldest } from "../base/drop-oldest.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
-import { isLeasedGroup } from "./tasks.ts";
+import { isLeasedGroup } from "../episodes/served-tasks.ts";
 
 /** Incomplete groups in memory, and names of complete leased ones. */
 const most = { incomplete: 1024, complete: 16_384 } as const;

@@ -3,9 +3,9 @@
  * task whose lease ends without a reward is leased again.
  */
 
-import { randomUUID } from "node:crypto";
 import { z } from "zod";
 import { streams, uniform } from "../base/random.ts";
+import { leasedName } from "../episodes/served-tasks.ts";
 
 export const tasksConfig = z.strictObject({
   /** Seconds until a task without a reward is leased again. Default 600. */
@@ -72,12 +72,6 @@ interface Held extends Open {
   /** Whether the episode of an earlier lease was rewarded meanwhile. */
   rewarded: boolean;
 }
-
-const leasedName = (id: number) => `task-${id}-${randomUUID()}`;
-
-/** Whether a group was named by a lease. No other group of a run has the same name. */
-export const isLeasedGroup = (name: string) =>
-  /^task-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name);
 
 export class Tasks {
   readonly #tasks: readonly unknown[];

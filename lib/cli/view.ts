@@ -13,6 +13,7 @@ import {
   readEpisodeRecords,
   trajectoriesPath,
 } from "../episodes/records.ts";
+import { servedTask } from "../episodes/served-tasks.ts";
 import { onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { refuseMissingRun } from "../recipe/run-recipe.ts";
@@ -66,13 +67,17 @@ function view(path: string, flags: ViewFlags): void {
 
 function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   const file = isRun ? episodesPath(path) : path;
+  const isServed = isRun && file !== trajectoriesPath(path);
   const figures = new Map<number, EpisodeFigures>();
   const branches = new Set<number>();
+  const heldOut = new Set<number>();
   const newest = new Map<number, EpisodeRecord>();
   for (const record of readEpisodeRecords(file)) {
     // If an episode was played again after an error, the later record counts.
-    figures.set(record.id, figuresOf(record));
+    const task = (isServed && servedTask(record)) || record.task;
+    figures.set(record.id, { ...figuresOf(record), task });
     if (record.branch !== undefined) branches.add(record.id);
+    if (record.split === "test") heldOut.add(record.id);
     newest.delete(record.id);
     newest.set(record.id, record);
     dropOldest(newest, flags.episodes);
@@ -82,16 +87,15 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   let measured: Measured;
   if (!isRun) {
     measured = measuredRecord(path, all);
-  } else if (file === trajectoriesPath(path)) {
+  } else if (!isServed) {
     const played = all.filter(({ id }) => !branches.has(id));
     measured = measuredRun(path, played);
   } else {
-    // Clients' episodes belong to no iteration.
-    measured = { title: title(readDescription(path)) || path, figures: summarize(all) };
+    measured = measuredServed(path, all, heldOut);
   }
   if (flags.report !== undefined) {
     const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
-    writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
+    writeAtomically(flags.report, renderEpisodes({ ...measured, player: path, isServed }, episodes));
     sayReport(flags.report);
   }
   console.log(flags.json ? JSON.stringify(measured.figures) : printable(figureTable(measured)));
@@ -104,6 +108,18 @@ function measuredRecord(path: string, episodes: readonly EpisodeFigures[]): Meas
   );
   const trials = ofTasks.reduce((max, { length }) => Math.max(max, length), 1);
   return { title: path, figures: summarize(episodes, trials) };
+}
+
+/** Of all episodes of clients, which belong to no iteration; held-out ones apart, if not all are. */
+function measuredServed(
+  path: string,
+  episodes: readonly EpisodeFigures[],
+  heldOut: ReadonlySet<number>,
+): Measured {
+  const [apart, others] = [true, false].map((is) => episodes.filter(({ id }) => heldOut.has(id) === is));
+  const measured = { title: title(readDescription(path)) || path };
+  if (apart!.length === 0 || others!.length === 0) return { ...measured, figures: summarize(episodes) };
+  return { ...measured, figures: summarize(others!), heldOut: summarize(apart!) };
 }
 
 /**

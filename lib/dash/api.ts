@@ -81,11 +81,13 @@ export function episodes(run: DashRun, limit: number): EpisodeList {
   const shown = all.slice(from);
   const columns = {
     id: shown.map(({ id }) => id),
-    task: shown.map(({ task }) => place(tasks, task)),
+    task: shown.map(({ task }) => (task === undefined ? -1 : place(tasks, task))),
+    ...(run.isServed && { names: shown.map(({ name }) => name ?? "") }),
     outcome: shown.map(({ outcome }) => place(outcomes, outcome)),
     turns: shown.map(({ turns }) => turns),
     reward: shown.map(({ reward }) => reward),
     success: shown.map(({ success }) => success),
+    heldOut: shown.map(({ isHeldOut }) => Number(isHeldOut)),
     update: updates.slice(from),
   };
   return { ...columns, tasks: [...tasks.keys()], outcomes: [...outcomes.keys()], from };
@@ -94,7 +96,7 @@ export function episodes(run: DashRun, limit: number): EpisodeList {
 async function episode(run: DashRun, id: number): Promise<EpisodeView> {
   const record = await run.episode(id);
   if (record === undefined) throw new NlacError("ERR_RUN", `${run.id} has no episode ${id}.`);
-  return episodeView(record, run.updatesBefore()[run.placeOf(id)!]!);
+  return episodeView(record, run.updatesBefore()[run.placeOf(id)!]!, run.isServed);
 }
 
 /** Ids of episodes that contain `text`, and how many of the newest were searched. */

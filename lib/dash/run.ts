@@ -6,6 +6,7 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type EpisodeFigures, figuresOf } from "../episodes/figures.ts";
 import { type EpisodeRecord, episodeOf, servedEpisodesPath } from "../episodes/records.ts";
+import { servedTask } from "../episodes/served-tasks.ts";
 import { isFaulty } from "../episodes/trajectory.ts";
 import { recordOf } from "../files/records.ts";
 import { readDescription } from "../run/description.ts";
@@ -30,7 +31,11 @@ const overviewPoints = 60;
 /** Length of the texts in lists. */
 const previewLength = 90;
 
-export type EpisodeSummary = Pick<EpisodeFigures, "id" | "task" | "outcome" | "reward" | "turns"> & {
+export type EpisodeSummary = Pick<EpisodeFigures, "id" | "outcome" | "reward" | "turns"> & {
+  /** The task; undefined if it is unknown, as of most served episodes. */
+  task: string | undefined;
+  /** The client's name of a served episode. */
+  name: string | undefined;
   success: number;
   isBranch: boolean;
   isHeldOut: boolean;
@@ -63,6 +68,7 @@ export class DashRun {
     isFirst: true,
   };
   #fault: string | undefined;
+  #summarized: { version: string; summary: RunSummary } | undefined;
   /** Why files could not be read at the last attempt. */
   readonly #unread = new Map<RecordFollower<unknown>, string>();
   /** Index in `episodes` of the latest record of each episode. */
@@ -101,7 +107,12 @@ export class DashRun {
     const path = servedEpisodesPath(this.path);
     if (this.#served || !existsSync(path)) return;
     this.#served = true;
-    this.episodes = new RecordFollower(path, episodeSummary);
+    this.episodes = new RecordFollower(path, servedSummary);
+  }
+
+  /** Whether its episodes are those of the clients of `nlac serve --train`. */
+  get isServed(): boolean {
+    return this.#served;
   }
 
   /** The small ones first. */
@@ -224,7 +235,14 @@ export class DashRun {
     return state === "running" && silent > longestSilence ? "lost" : state;
   }
 
+  /** The same object until the version changes. */
   summary(): RunSummary {
+    const version = this.version();
+    if (this.#summarized?.version !== version) this.#summarized = { version, summary: this.#summarize() };
+    return this.#summarized.summary;
+  }
+
+  #summarize(): RunSummary {
     const { recipe } = this;
     const config = (recipe.config ?? {}) as Record<string, unknown>;
     const rows = this.metrics.items;
@@ -274,7 +292,10 @@ export class DashRun {
         this.#beat = { heartbeat, seen: performance.now(), isFirst: this.#beat.heartbeat === undefined };
       const file = statSync(join(this.path, "run.json"), { throwIfNoEntry: false });
       const found = `${file?.ino} ${file?.mtimeMs}`;
-      if (found !== this.#described) this.#description = readDescription(this.path);
+      if (found !== this.#described) {
+        this.#description = readDescription(this.path);
+        this.#summarized = undefined;
+      }
       this.#described = found;
       this.#fault = undefined;
     } catch (error) {
@@ -287,11 +308,16 @@ function episodeSummary(value: unknown, where: string): EpisodeSummary {
   const record = episodeOf(value, where);
   const { id, task, outcome, reward, turns, success } = figuresOf(record);
   return {
-    ...{ id, task, outcome, reward, turns, isBranch: record.branch !== undefined },
+    ...{ id, task, name: undefined, outcome, reward, turns, isBranch: record.branch !== undefined },
     isHeldOut: record.split === "test",
     ended: record.time === undefined ? undefined : record.time / 1000,
     success: isFaulty(record) ? -1 : Number(success),
   };
+}
+
+function servedSummary(value: unknown, where: string): EpisodeSummary {
+  const record = value as EpisodeRecord;
+  return { ...episodeSummary(value, where), task: servedTask(record), name: record.task };
 }
 
 function drawnPlaces(value: unknown, where: string): Int32Array {

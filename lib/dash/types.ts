@@ -1,6 +1,9 @@
 /** What the dashboard's server answers; its page reads it. All times are seconds since 1970. */
 
-/** "lost": the process has not written status.json for a while. "unknown": an earlier version. */
+/**
+ * "lost": the process has not written status.json for a while. "unknown": there is none, as in runs
+ * that `nlac compare --copy-to` copied.
+ */
 export type RunState = "running" | "finished" | "stopped" | "failed" | "lost" | "unknown";
 
 /** A symptom of the table "When it does not learn". */
@@ -65,12 +68,17 @@ export interface EpisodeList {
   tasks: string[];
   outcomes: string[];
   id: number[];
+  /** Index in `tasks`; -1 if the task is unknown. */
   task: number[];
+  /** Of a served run: the clients' names of the episodes. */
+  names?: string[];
   outcome: number[];
   turns: number[];
   reward: number[];
   /** 1, 0, or -1 for a fault. */
   success: number[];
+  /** 1 for a held-out one, on which nothing trains. */
+  heldOut: number[];
   /** Updates before it was played. */
   update: number[];
   /** How many of the run's episodes come before the first of these. */
@@ -96,7 +104,14 @@ export interface EpisodeTurn {
 export interface EpisodeView {
   id: number;
   task: string;
-  seed: number;
+  /** Absent of a served one. */
+  seed?: number;
+  isHeldOut: boolean;
+  /** Of served ones: the group that it belongs to, and the episode that it worked for. */
+  group?: string;
+  parent?: string;
+  /** The episode that it repeats, and the turn, from 0, from which it differs. */
+  branch?: { trajectory: number; turn: number };
   outcome: string;
   reward: number;
   success: number;
@@ -109,6 +124,7 @@ export interface EpisodeView {
 /** One row of the list of critiques. */
 export interface SampleSummary {
   number: number;
+  /** Updates before the one that it was drawn by. */
   update: number;
   trajectory: number;
   turn: number | null;
@@ -143,6 +159,7 @@ export interface Best {
 }
 
 export interface SampleView {
+  /** Updates before it was drawn or, for a probe, explained. */
   update: number;
   trajectory: number;
   turn: number | null;
@@ -163,6 +180,7 @@ export interface CheckpointView {
 }
 
 export interface Draw {
+  /** Updates before the one that drew it. */
   update: number;
   l1: number | null;
   probability: number;

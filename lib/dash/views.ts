@@ -6,10 +6,12 @@ import { halvesFromBase64 } from "../files/half-floats.ts";
 import { contextOf, type SampleRecord, stateMessages, type TokenRecord } from "../run/samples.ts";
 import type { Best, EpisodeView, SampleView, TokenView } from "./types.ts";
 
-export function episodeView(record: EpisodeRecord, update: number): EpisodeView {
-  const { id, task, seed, outcome, reward, fault, opening = [] } = record;
+export function episodeView(record: EpisodeRecord, update: number, isServed: boolean): EpisodeView {
+  const { id, task, seed, outcome, reward, fault, opening = [], group, parent, branch } = record;
   return {
-    ...{ id, task, seed, outcome, reward, update, ...(fault && { fault }) },
+    ...{ id, task, outcome, reward, update, ...(fault && { fault }) },
+    ...{ ...(isServed ? {} : { seed }), isHeldOut: record.split === "test" },
+    ...{ ...(group && { group }), ...(parent && { parent }), ...(branch && { branch }) },
     success: isFaulty(record) ? -1 : Number(succeeded(record)),
     opening: opening.map(({ role, content }) => ({ role, content })),
     turns: record.turns.map(({ text, action, malformed, observation, reward, info }) => ({

@@ -13,6 +13,8 @@ export interface Measured {
   figures: Figures;
   /** Success of an agent that does nothing, on the same tasks. */
   floor?: Interval;
+  /** Of a served run: figures of its held-out episodes; `figures` are then those of the others. */
+  heldOut?: Figures;
   /** Use of LLM services: by the environment's simulated people, and by the agent. */
   people?: Usage;
   agent?: Usage;
@@ -34,11 +36,15 @@ export interface FigureLine {
   note?: string;
 }
 
-export function figureLines({ figures, floor, people, agent, ofRun }: Measured): FigureLine[] {
+export function figureLines({ figures, floor, heldOut, people, agent, ofRun }: Measured): FigureLine[] {
   const { success, passHatK, reward, turns, parseRate, toolCalls, toolErrors, tokens, outcomes } = figures;
   const lines: FigureLine[] = [
     { label: "success", ...success, isShare: true, ...(passHatK.length === 0 ? {} : { note: "pass^1" }) },
   ];
+  if (heldOut !== undefined) {
+    const note = `success of ${counted(heldOut.episodes, "held-out episode")}`;
+    lines.push({ label: "held out", ...heldOut.success, isShare: true, note });
+  }
   if (floor !== undefined) lines.push({ label: "doing nothing", ...floor, isShare: true, note: "the floor" });
   if (ofRun?.before !== undefined)
     lines.push({ label: "at first", ...ofRun.before, isShare: true, note: "success of the first iteration" });

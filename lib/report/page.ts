@@ -11,6 +11,7 @@ import { inThemes, themes } from "../display/image.ts";
 import { formatFigure } from "../display/progress.ts";
 import { escaped, round } from "../display/svg.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
+import { servedTask } from "../episodes/served-tasks.ts";
 import { isFaulty, succeeded } from "../episodes/trajectory.ts";
 import { type FigureLine, figureLines, headline, type Measured } from "./figures.ts";
 
@@ -75,9 +76,12 @@ const css = [
   }),
 ].join("\n");
 
-/** A page of figures and episodes. `player` names the agent. Throws ERR_VALUE if it is too large. */
+/**
+ * A page of figures and episodes. `player` names the agent; `isServed`: they are those of the clients
+ * of `nlac serve --train`. Throws ERR_VALUE if it is too large.
+ */
 export function renderEpisodes(
-  measured: Measured & { player: string },
+  measured: Measured & { player: string; isServed?: boolean },
   episodes: readonly EpisodeRecord[],
 ): string {
   const styles = pageStyles(css);
@@ -110,12 +114,13 @@ export function renderEpisodes(
         select("result", "any result"),
         select("outcome", "any ending"),
         select("task", "any task"),
+        select("split", "any split"),
         '<span id="shown" class="faint" role="status"></span>',
         "</div>",
         '<main id="episodes"></main>',
         "<noscript><p>Showing the episodes needs JavaScript.</p></noscript>",
         `<footer><p>nlac ${escaped(version)}</p></footer>`,
-        `<script type="application/json" id="data">${scriptJson(dataOf(episodes))}</script>`,
+        `<script type="application/json" id="data">${scriptJson(dataOf(episodes, measured.isServed))}</script>`,
         `<script>${script}</script>`,
       ],
     }),
@@ -164,7 +169,7 @@ function bar(estimate: number, low: number, high: number): string {
 }
 
 /** The data for the script. Each distinct text is stored once: openings repeat often. */
-function dataOf(episodes: readonly EpisodeRecord[]): unknown {
+function dataOf(episodes: readonly EpisodeRecord[], isServed = false): unknown {
   const texts = new Map<string, number>();
   const place = (text: string): number => {
     const known = texts.get(text);
@@ -174,7 +179,8 @@ function dataOf(episodes: readonly EpisodeRecord[]): unknown {
   const drawn = episodes.map((episode) => {
     const { id, task, seed, outcome, reward, fault, opening = [] } = episode;
     return {
-      ...{ id, task, seed, outcome, reward, fault },
+      ...{ id, outcome, reward, fault, split: episode.split === "test" ? "held out" : "training" },
+      ...(isServed ? { name: task, task: servedTask(episode) } : { task, seed }),
       result: isFaulty(episode) ? "faulty" : succeeded(episode) ? "succeeded" : "failed",
       opening: opening.map(({ role, content }) => [role, place(content)]),
       turns: episode.turns.map(({ text, action, malformed, observation, reward, info }) => ({

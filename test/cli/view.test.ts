@@ -91,6 +91,29 @@ test("a run of nlac serve --train shows the episodes of its clients, and its sam
     expect((await nlac("view", run)).output).toContain("▸ state\n    user: Question 3\n");
   }));
 
+test("of a served run, held-out episodes are counted apart, and repeated leases of a task as one task", () =>
+  inDirectory(async (directory) => {
+    const run = join(directory, "run");
+    writeRun(run, [{ step: 0, values: {} }], { name: "served" });
+    const records = new RecordWriter(join(run, "episodes.jsonl"));
+    const leased = (id: number, task: number) =>
+      `task-${task}-00000000-0000-4000-8000-${String(id).padStart(12, "0")}`;
+    for (const [id, reward] of [1, 0, 0, 0, 1, 1].entries())
+      records.append({
+        ...{ ...episode(id, reward), task: leased(id, id % 2) },
+        ...(id > 3 && { split: "test" as const }),
+      });
+    records.close();
+    const report = join(directory, "page.html");
+    const { output } = await nlac("view", run, "--report", report);
+    expect(output).toMatch(/^served: 4 episodes over 2 tasks\n/);
+    expect(output).toMatch(/\n {2}success +0\.25 /);
+    expect(output).toMatch(/\n {2}held out +1 .*success of 2 held-out episodes\n/);
+    const page = readFileSync(report, "utf8");
+    expect(page.match(/"id":\d+/g)).toHaveLength(6);
+    expect(page.match(/"task":"held-out task [01]"/g)).toHaveLength(2);
+  }));
+
 test("names and texts of a run cannot control the terminal", () =>
   inDirectory(async (directory) => {
     const run = join(directory, "run");

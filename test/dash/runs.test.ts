@@ -149,6 +149,20 @@ test("a served run shows the episodes of its clients, and neither a last iterati
   expect(run!.succeeded(1)).toBe(false);
 });
 
+test("a summary is computed again only after a change", async () => {
+  const root = directory();
+  writeRun(join(root, "a"), { ...wholeRun(), status: statusOf("finished") });
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const [run] = runs.all;
+  const first = run!.summary();
+  await runs.poll();
+  expect(run!.summary()).toBe(first);
+  writeRun(join(root, "a"), { ...wholeRun(), recipe: recipeOf(5), status: statusOf("finished", 1) });
+  await runs.poll();
+  expect(run!.summary()).toMatchObject({ seed: 5, updated: expect.any(Number) });
+});
+
 test("an episode of a served run ended between the updates around its time, and has its own draws", async () => {
   const root = directory();
   const path = join(root, "served");

@@ -196,6 +196,24 @@ describe.skipIf(chromium === undefined)("in a browser", () => {
     expect(document).toMatch(/<option value="task 1">task 1 \(333\)<\/option>/);
   });
 
+  test("among others, held-out episodes are marked; tasks that nobody knows cannot be chosen", () => {
+    const served = (episodes: readonly EpisodeRecord[]) => {
+      const figures = summarize(episodes.map(figuresOf));
+      return opened(renderEpisodes({ title: "t", player: "mine", figures, isServed: true }, episodes));
+    };
+    const heldOut = episode(1, { split: "test", task: "customer 1" });
+    const mixed = served([episode(0, { task: "customer 0", group: "refunds" }), heldOut]);
+    expect(mixed.match(/<span class="badge">held out<\/span>/g)).toHaveLength(1);
+    expect(mixed).toMatch(/<span class="task">customer 1<\/span><span class="badge">held out</);
+    expect(mixed).toContain('<option value="held out">held out (1)</option>');
+    expect(mixed).toContain('<option value="refunds">refunds (1)</option>');
+    expect(mixed).not.toContain('<option value="customer');
+    const alike = served([heldOut]);
+    expect(alike).not.toContain('<span class="badge">held out');
+    expect(alike).toMatch(/<select id="task"[^>]* hidden="">/);
+    expect(alike).toMatch(/<select id="split"[^>]* hidden="">/);
+  });
+
   test("episodes are filtered by outcome, task and text", () => {
     const html = page([
       episode(0, {}, "a Rose is <b>red</b>"),

@@ -9,11 +9,13 @@ import { change, go, runId, state, useKeys } from "./state.ts";
 
 const rowHeight = 44;
 const results: Record<string, number> = { succeeded: 1, failed: 0, faulty: -1 };
+const splits: Record<string, number> = { training: 0, "held out": 1 };
 
 export function Episodes() {
   const run = runId.value;
   const { data, error } = useAnswer<EpisodeList>("episodes", { run }, versions.value[run]);
-  const { result = "", outcome = "", task = "", until = "", turns = "", q = "", n = "" } = state.value;
+  const { result = "", outcome = "", task = "", split = "", turns = "" } = state.value;
+  const { until = "", q = "", n = "" } = state.value;
   const found = useSearch(run, q);
   const shown = useMemo(() => {
     if (data === undefined) return [];
@@ -24,12 +26,13 @@ export function Episodes() {
       if (result !== "" && data.success[i] !== results[result]) continue;
       if (outcome !== "" && data.outcomes[data.outcome[i]!] !== outcome) continue;
       if (task !== "" && data.tasks[data.task[i]!] !== task) continue;
+      if (split !== "" && data.heldOut[i] !== splits[split]) continue;
       if (turns !== "" && data.turns[i] !== Number(turns)) continue;
       if (found.ids !== undefined && !found.ids.has(data.id[i]!)) continue;
       rows.push(i);
     }
     return rows;
-  }, [data, result, outcome, task, until, turns, found.ids]);
+  }, [data, result, outcome, task, split, until, turns, found.ids]);
   const stops = useMemo(() => [...new Set(data?.update ?? [])].sort((a, b) => a - b), [data]);
   const at = until === "" ? stops.length - 1 : stops.findLastIndex((update) => update <= Number(until));
   const setStop = (stop: number) =>
@@ -70,7 +73,8 @@ export function Episodes() {
           />
           {select("result", result, "any result", Object.keys(results))}
           {select("outcome", outcome, "any ending", data.outcomes)}
-          {select("task", task, "any task", data.tasks)}
+          {data.tasks.length > 0 && select("task", task, "any task", data.tasks)}
+          {data.heldOut.includes(1) && select("split", split, "any split", Object.keys(splits))}
           {select("turns", turns, "any length", lengths.map(String))}
           {stops.length > 1 && (
             <label class="slider">
@@ -101,11 +105,12 @@ export function Episodes() {
                 class={`row episode ${row === selected ? "on" : ""}`}
                 href={change({ n: String(data.id[i]) })}
               >
-                <i class={`dot ${kind}`} title={kind} />
+                <i class={`dot ${kind}`} role="img" aria-label={kind} title={kind} />
                 <b>#{data.id[i]}</b>
-                <span class="task">{visible(data.tasks[data.task[i]!]!)}</span>
+                <span class="task">{visible(data.names?.[i] ?? data.tasks[data.task[i]!]!)}</span>
                 <small>
                   {counted(data.turns[i]!, "turn")} · update {figure(data.update[i])}
+                  {data.heldOut[i] === 1 && " · held out"}
                 </small>
               </a>
             );
@@ -144,7 +149,10 @@ function Transcript({ run, id }: { run: string; id: string }) {
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the episode …</Note>;
   const { task, seed, outcome, reward, success, update, fault, opening, turns } = data;
+  const { isHeldOut, group, parent, branch } = data;
   const kind = ["failed", "succeeded"][success] ?? "faulty";
+  const historyOf = (turn: number) =>
+    change({ view: "history", run, episode: String(data.id), turn: String(turn), n: "" });
   return (
     <>
       <a class="back" href={change({ n: "" })}>
@@ -152,14 +160,18 @@ function Transcript({ run, id }: { run: string; id: string }) {
       </a>
       <h2>
         Episode {data.id} <span class={`badge ${kind}`}>{kind}</span>
+        {isHeldOut && <span class="badge">held out: nothing trains on it</span>}
       </h2>
       <p class="faint">
-        {visible(task)} · reward {figure(reward)} · ended by {outcome} after {counted(update, "update")} ·
-        seed {seed}
+        {visible(task)} · reward {figure(reward)} · ended by {outcome} after {counted(update, "update")}
+        {seed !== undefined && ` · seed ${seed}`}
+        {group && ` · group ${visible(group)}`}
+        {parent && ` · worked for ${visible(parent)}`}
+        {branch && ` · a branch of episode ${branch.trajectory} from turn ${branch.turn + 1}`}
       </p>
       <Messages messages={opening} open={opening.length} />
       {turns.map((turn, i) => (
-        <Turn key={i} turn={turn} number={i} run={run} episode={data.id} />
+        <Turn key={i} turn={turn} number={i} link={isHeldOut ? undefined : historyOf(i)} />
       ))}
       {fault !== undefined && (
         <div class="message fault">
@@ -171,27 +183,19 @@ function Transcript({ run, id }: { run: string; id: string }) {
   );
 }
 
-function Turn({
-  turn,
-  number,
-  run,
-  episode,
-}: {
-  turn: EpisodeTurn;
-  number: number;
-  run: string;
-  episode: number;
-}) {
+/** `link`: to the draws of this turn, unless no update can draw it. */
+function Turn({ turn, number, link }: { turn: EpisodeTurn; number: number; link: string | undefined }) {
   const { text, thought, tool, says, malformed, observation, reward } = turn;
-  const link = change({ view: "history", run, episode: String(episode), turn: String(number), n: "" });
   return (
     <section class="turn">
       <h3>
         Turn {number + 1}
         {reward !== 0 && <span class="badge">reward {figure(reward)}</span>}
-        <a class="faint" href={link}>
-          history
-        </a>
+        {link !== undefined && (
+          <a class="faint" href={link}>
+            history
+          </a>
+        )}
       </h3>
       {thought && (
         <div class="message agent thought">

@@ -9,7 +9,8 @@
  *   action?: { text: string, thought?: string, tool?: { name: string, arguments: unknown } },
  * }} Turn
  * @typedef {{
- *   id: number, task: string, seed: number, outcome: string, result: string, reward: number,
+ *   id: number, name?: string, task?: string, split: string, seed?: number, outcome: string,
+ *   result: string, reward: number,
  *   fault?: { code: string, message: string },
  *   opening: [role: string, text: number][], turns: Turn[],
  * }} Episode
@@ -28,7 +29,9 @@ const shown = byId("shown");
 /** @type {HTMLInputElement} */
 const search = byId("search");
 /** @type {HTMLSelectElement[]} */
-const choices = ["result", "outcome", "task"].map(byId);
+const choices = ["result", "outcome", "task", "split"].map(byId);
+/** Whether some of the episodes are held out and others are not. */
+const isMixed = new Set(episodes.map(({ split }) => split)).size > 1;
 let query = "";
 
 /**
@@ -116,9 +119,15 @@ function turnPart(turn, number) {
   return part;
 }
 
+/** The client's name of a served episode, otherwise its task. @param {Episode} episode */
+function nameOf({ name, task = "" }) {
+  return name ?? task;
+}
+
 /** @param {Episode} episode */
 function body(episode) {
-  const facts = `seed ${episode.seed}, ended by ${episode.outcome}`;
+  const seed = episode.seed === undefined ? "" : `seed ${episode.seed}, `;
+  const facts = `${seed}ended by ${episode.outcome}`;
   const opening = episode.opening.map(([role, text]) => message({ role, content: texts[text] ?? "" }));
   const turns = episode.turns.map((turn, i) => turnPart(turn, i + 1));
   const whole = make("div", "body", make("p", "faint", facts), ...opening, ...turns);
@@ -137,7 +146,8 @@ const rows = episodes.map((episode) => {
     "summary",
     "",
     make("span", "number", `#${episode.id}`),
-    make("span", "task", episode.task),
+    make("span", "task", nameOf(episode)),
+    ...(isMixed && episode.split === "held out" ? [make("span", "badge", "held out")] : []),
     make("span", `badge ${episode.result}`, episode.result),
     make("span", "facts faint", episode.turns.length + (episode.turns.length === 1 ? " turn" : " turns")),
     make("span", "facts faint", `reward ${figure(episode.reward)}`),
@@ -157,7 +167,7 @@ const rows = episodes.map((episode) => {
 function contents(row) {
   const { episode } = row;
   row.contents ??= [
-    episode.task,
+    nameOf(episode),
     ...episode.opening.map(([, text]) => texts[text]),
     ...episode.turns.flatMap((turn) => [turn.text, ...turn.observation.map(({ content }) => content)]),
     ...(episode.fault ? [episode.fault.message] : []),
@@ -168,12 +178,12 @@ function contents(row) {
 }
 
 /**
- * The property that a select element is named after.
+ * The property that a select element is named after; undefined if it is unknown.
  * @param {Episode} episode
  * @param {string} id
  */
 function facet(episode, id) {
-  return String(episode[/** @type {"result" | "outcome" | "task"} */ (id)]);
+  return episode[/** @type {"result" | "outcome" | "task" | "split"} */ (id)];
 }
 
 function filter() {
@@ -195,6 +205,7 @@ for (const select of choices) {
   const counts = new Map();
   for (const episode of episodes) {
     const value = facet(episode, select.id);
+    if (value === undefined) continue;
     counts.set(value, (counts.get(value) ?? 0) + 1);
   }
   for (const [value, count] of [...counts].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))) {
@@ -202,6 +213,7 @@ for (const select of choices) {
     option.value = value;
     select.append(option);
   }
+  select.hidden = counts.size === 0 || (select.id === "split" && !isMixed);
   select.addEventListener("change", filter);
 }
 /** @type {number | undefined} */

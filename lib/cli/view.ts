@@ -225,7 +225,7 @@ function sampleText({ update, trajectory, turn, texts, facts }: SampleRecord): s
     ([name, value]) => `${name} ${typeof value === "number" ? formatFigure(value) : value}`,
   );
   return [
-    `── update ${update}, episode ${trajectory}${turn === undefined ? "" : `, turn ${turn + 1}`}: ${facted.join(", ")}`,
+    `── update ${update + 1}, episode ${trajectory}${turn === undefined ? "" : `, turn ${turn + 1}`}: ${facted.join(", ")}`,
     ...Object.entries(texts).map(
       ([role, text]) => `▸ ${titles[role] ?? role}\n${text.trimEnd().replaceAll(/^/gm, "    ")}`,
     ),

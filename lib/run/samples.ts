@@ -48,6 +48,7 @@ const parseResult = z.strictObject({
 });
 
 export const sampleRecordSchema = z.strictObject({
+  /** Number of updates before the one that it was drawn by, whose row of metrics has step + 1. */
   update: whole,
   /** Number of the episode, and of the turn from 0; no turn if the sample is a whole episode. */
   trajectory: z.int(),

@@ -87,7 +87,7 @@ describe.each([
     const viewed = await nlac("view", run, "--samples", "1");
     expect(viewed.output).toContain(`errands-${name}:`);
     expect(viewed.output).toContain(loss);
-    expect(viewed.output).toMatch(/── update 1, episode \d/);
+    expect(viewed.output).toMatch(/── update 2, episode \d/);
     expect(viewed.output).toContain("▸ state");
 
     const record = join(root, `${name}.jsonl`);
@@ -208,7 +208,7 @@ test("view shows samples that are whole episodes", async () => {
   });
   run.close();
   const { output } = await nlac("view", path, "--samples", "1");
-  expect(output).toMatch(/── update 0, episode \d: reward [01], advantage /);
+  expect(output).toMatch(/── update 1, episode \d: reward [01], advantage /);
   expect(output).toMatch(/▸ episode\n {4}Thought:/);
   expect(output).toContain("frac_reward_zero_std");
 });

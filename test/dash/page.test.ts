@@ -141,23 +141,23 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
   test("filters, keys and the link", async () => {
     const { page } = await open("view=critiques&run=a");
     await page.getByText("4 of 4 samples").waitFor();
-    // By L1: the sample of the last update is first.
-    expect(await page.locator(".row").first().innerText()).toContain("update 3");
+    // By L1: the sample of the last update is first. Updates count from 1, as the rows of metrics.
+    expect(await page.locator(".row").first().innerText()).toContain("update 4");
     await page.getByRole("link", { name: "unchanged" }).click();
     await page.getByText("1 of 4 samples").waitFor();
     await page.getByRole("link", { name: "unchanged" }).click();
     await page.getByText("4 of 4 samples").waitFor();
     await page.keyboard.press("j");
-    await page.getByText("drawn by update 2").waitFor();
+    await page.getByText("drawn by update 3").waitFor();
     expect(page.url()).toContain("n=2");
     await page.keyboard.press("k");
-    await page.getByText("drawn by update 3").waitFor();
+    await page.getByText("drawn by update 4").waitFor();
     await page.keyboard.press("/");
     expect(await page.evaluate("document.activeElement.type")).toBe("search");
     // The same link shows the same screen.
     const { page: second } = await openPage(browser);
     await second.goto(page.url());
-    await second.getByText("drawn by update 3").waitFor();
+    await second.getByText("drawn by update 4").waitFor();
     await second.close();
     await page.close();
   });
@@ -253,6 +253,162 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await page.close();
   });
 
+  test("a panel shows where the pointer is, and each panel its value there", async () => {
+    const values = (step: number) => ({
+      "loss/l1": step,
+      ...(step % 4 === 0 && { "eval/success": step / 8 }),
+    });
+    writeRun(join(root, "pointed"), {
+      metrics: Array.from({ length: 9 }, (_, step) => ({ step, time: step, values: values(step) })),
+    });
+    const { page } = await open("view=metrics&run=pointed");
+    const plots = page.locator(".panel .u-over");
+    await plots.nth(1).waitFor();
+    expect(await page.locator(".panel").count()).toBe(2);
+    const read = () => page.locator(".panel h3 b").allInnerTexts();
+    expect(await read()).toEqual(["1", "8"]);
+    const { x, y, width, height } = (await plots.first().boundingBox())!;
+    // Nearer to the evaluation after 8 updates, which was not done yet.
+    await page.mouse.move(x + (width * 6.5) / 8, y + height / 2);
+    await page.locator(".at", { hasText: "updates 6" }).waitFor();
+    expect(await read()).toEqual(["0.5", "6"]);
+    expect(await page.locator(".at:visible").count()).toBe(1);
+    // A little before a point is at the point.
+    await page.mouse.move(x + width / 2 - 3, y + height / 2);
+    await page.locator(".at", { hasText: "updates 4" }).waitFor();
+    expect(await read()).toEqual(["0.5", "4"]);
+    await page.mouse.move(0, 0);
+    await page.locator(".at:visible").waitFor({ state: "detached" });
+    expect(await read()).toEqual(["1", "8"]);
+    await page.close();
+  });
+
+  test("rows that arrive during a drag leave the selected part in sight", async () => {
+    writeRun(join(root, "dragged"), { metrics: rowsOf(4, () => 0.5) });
+    const { page } = await open("view=metrics&run=dragged");
+    const plot = page.locator(".panel .u-over").first();
+    await plot.waitFor();
+    const { x, y, width, height } = (await plot.boundingBox())!;
+    await page.mouse.move(x + width * 0.25, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x + width * 0.5, y + height / 2, { steps: 4 });
+    const metrics = new RecordWriter(join(root, "dragged", "metrics.jsonl"));
+    metrics.append({ step: 4, time: 1_767_225_700, values: { "loss/l1": 7, "later/one": 1 } });
+    metrics.close();
+    await page.locator(".panel h3", { hasText: "later/one" }).waitFor();
+    const selected = await plot.locator(".u-select").boundingBox();
+    expect(selected!.width).toBeGreaterThan(width / 8);
+    await page.mouse.move(x + width * 0.75, y + height / 2, { steps: 4 });
+    await page.mouse.up();
+    await page.getByRole("button", { name: "show all updates" }).waitFor();
+    await page.close();
+  });
+
+  test("of several running ones, neither the order nor the run that is shown changes when they write", async () => {
+    const from = temporary("several");
+    const now = Date.now() / 1000;
+    const beat = (name: string, done: number) =>
+      writeRun(join(from, name), { ...wholeRun(), status: { ...statusOf("running", now + done), done } });
+    beat("one", 1);
+    beat("two", 2);
+    const several = new DashRuns([from]);
+    await several.poll();
+    const served = await serveDash(several, { assets, pollMs: 30 });
+    const { page } = await openPage(browser);
+    await page.goto(`${served.link}&view=overview`);
+    const names = () => page.locator(".card h2").allInnerTexts();
+    await page.getByText("update 2 / 8").waitFor();
+    const before = await names();
+    await page.getByRole("link", { name: "Episodes", exact: true }).click();
+    const shown = await page.locator("select[aria-label=run]").inputValue();
+    beat(shown === "one" ? "two" : "one", 3);
+    await page.getByRole("link", { name: "Overview", exact: true }).click();
+    await page.getByText("update 3 / 8").waitFor();
+    expect(await names()).toEqual(before);
+    await page.getByRole("link", { name: "Episodes", exact: true }).click();
+    expect(await page.locator("select[aria-label=run]").inputValue()).toBe(shown);
+    await page.close();
+    await served.close();
+  });
+
+  test("a link to a run that does not exist shows no other run", async () => {
+    const { page } = await open("view=episodes&run=removed&n=2");
+    await page.getByText('There is no run "removed".').waitFor();
+    expect(await page.locator(".row").count()).toBe(0);
+    await page.close();
+  });
+
+  test("an answer is shown although the run has changed meanwhile", async () => {
+    const path = join(root, "busy");
+    writeRun(path, { episodes: [episodeOf(0)], metrics: rowsOf(1, () => 0) });
+    const metrics = new RecordWriter(join(path, "metrics.jsonl"));
+    const { page } = await openPage(browser);
+    let asked = 0;
+    const aborted: string[] = [];
+    page.on("requestfailed", (request) => aborted.push(request.url()));
+    await page.route("**/api/episodes?*", async (route) => {
+      // The first answer takes until three later versions of the run have been sent.
+      if (asked++ === 0) {
+        for (let step = 1; step <= 3; step++) {
+          const changed = page.waitForResponse((response) => response.url().includes("/api/runs"));
+          metrics.append({ step, time: step, values: { "loss/l1": 1 } });
+          await Promise.race([changed, page.waitForTimeout(500)]);
+        }
+      }
+      await route.continue();
+    });
+    await page.goto(`${server.link}&view=episodes&run=busy`);
+    await page.getByText("1 of 1 episodes").waitFor();
+    expect(aborted.filter((url) => url.includes("/api/episodes?"))).toEqual([]);
+    metrics.close();
+    await page.close();
+  });
+
+  test("of a served run, held-out episodes are marked, and tasks are those of leases and groups", async () => {
+    const leased = (id: number) => `task-${id}-8ad0897b-8e3d-49c8-89cc-3e20261ec1f6`;
+    const served = join(root, "served");
+    writeRun(served, wholeRun());
+    const records = new RecordWriter(join(served, "episodes.jsonl"));
+    for (const [id, fields] of [
+      { task: leased(7) },
+      { task: leased(7), split: "test" as const },
+      { task: "customer 1", group: "refunds" },
+      { task: "customer 2", parent: "customer 1" },
+    ].entries())
+      records.append({ ...episodeOf(id), ...fields, time: 1_767_225_600_000 + id });
+    records.close();
+    const { page } = await open("view=episodes&run=served&n=1");
+    await page.getByText("held out: nothing trains on it").waitFor();
+    expect(await page.locator("article").getByText("history").count()).toBe(0);
+    expect(await page.innerText("article")).not.toContain("seed");
+    expect(await page.locator(".row", { hasText: "held out" }).allInnerTexts()).toEqual([
+      expect.stringContaining("#1"),
+    ]);
+    const task = page.locator("select[aria-label=task]");
+    expect(await task.locator("option").allInnerTexts()).toEqual([
+      "any task",
+      "task 7",
+      "held-out task 7",
+      "refunds",
+    ]);
+    await task.selectOption("refunds");
+    await page.getByText("1 of 4 episodes").waitFor();
+    expect(await page.locator(".row").innerText()).toContain("customer 1");
+    await task.selectOption("");
+    await page.selectOption("select[aria-label=split]", "training");
+    await page.getByText("3 of 4 episodes").waitFor();
+    await page.locator(".row", { hasText: "#3" }).click();
+    await page.getByText("worked for customer 1").waitFor();
+    expect(await page.locator("article").getByText("history").count()).toBe(2);
+    // Another run has other tasks, and no split to choose.
+    await task.selectOption("task 7");
+    await page.getByText("1 of 4 episodes").waitFor();
+    await page.selectOption("select[aria-label=run]", "a");
+    await page.getByText("8 of 8 episodes").waitFor();
+    expect(await page.locator("select[aria-label=split]").count()).toBe(0);
+    await page.close();
+  });
+
   test("of more groups than colours, the others are dashed", async () => {
     const from = temporary("many-groups");
     for (let i = 0; i < 10; i++)
@@ -317,7 +473,7 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     expect(text).toContain("⟨U+202E⟩");
     expect(text).toContain("⟨U+0000⟩");
     expect(text).not.toContain("\u202e");
-    expect(await page.title()).toBe("nlac dash");
+    expect(await page.title()).toBe("a: Episodes · nlac dash");
     expect(await page.locator("main img").count()).toBe(0);
     expect(requests.some((url) => url.endsWith("/x"))).toBe(false);
     expect(faults).toEqual([]);

@@ -19,6 +19,30 @@ export const runs = signal<RunSummary[] | undefined>(undefined);
 /** Why there is no connection. */
 export const trouble = signal<string | undefined>(undefined);
 
+/** Requests in progress that are made again whenever `versions` change. */
+let following = 0;
+/** The newest versions, if they arrived meanwhile. */
+let held: Versions | undefined;
+
+/** Holds new versions back until the answer is there: otherwise slow answers would never be shown. */
+export async function beforeNext<T>(answer: Promise<T>): Promise<T> {
+  following++;
+  try {
+    return await answer;
+  } finally {
+    following--;
+    if (following === 0 && held !== undefined) {
+      versions.value = held;
+      held = undefined;
+    }
+  }
+}
+
+function changeTo(next: Versions): void {
+  if (following > 0) held = next;
+  else versions.value = next;
+}
+
 const addressOf = (path: string, query: Query) =>
   `${path}?${new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]))}`;
 
@@ -52,7 +76,9 @@ export function useAnswer<T>(
   useEffect(() => {
     if (path === undefined) return;
     const stop = new AbortController();
-    ask<T>(path, query, stop.signal).then(
+    const asked = ask<T>(path, query, stop.signal);
+    // Loading a model takes long.
+    (path === "from-checkpoint" ? asked : beforeNext(asked)).then(
       (data) => setState({ address, data }),
       (error: Error) => {
         if (!stop.signal.aborted) setState({ address, error: error.message });
@@ -70,7 +96,7 @@ export async function follow(): Promise<void> {
   effect(() => {
     // Read first: an effect runs again when a value that it read changes.
     void versions.value;
-    ask<RunSummary[]>("runs").then(
+    beforeNext(ask<RunSummary[]>("runs")).then(
       (all) => {
         runs.value = all;
       },
@@ -102,6 +128,6 @@ async function readStream(): Promise<void> {
     const events = (rest + value).split("\n\n");
     rest = events.pop()!;
     const last = events.at(-1);
-    if (last?.startsWith("data: ")) versions.value = JSON.parse(last.slice(6)) as Versions;
+    if (last?.startsWith("data: ")) changeTo(JSON.parse(last.slice(6)) as Versions);
   }
 }

@@ -38,11 +38,17 @@ export type Zoom = readonly [low: number, high: number];
 /** The chart in which a drag began: charts in step all get its end. */
 let dragged: HTMLElement | undefined;
 
+/** Most points of a line whose points are marked: a line between few of them says little. */
+const markedPoints = 30;
+
 interface ChartProps {
   lines: readonly Line[];
+  /** What is on the x axis. */
+  over: string;
   height?: number;
   /** Charts of one key show their cursors at the same place. */
   group?: string;
+  /** The pointer is at this place on the x axis of this chart; null when it leaves. */
   onCursor?: (x: number | null) => void;
   /** The part to show; all of it without. */
   zoom?: Zoom | undefined;
@@ -50,19 +56,29 @@ interface ChartProps {
   onZoom?: (zoom: Zoom | undefined) => void;
 }
 
-export function Chart({ lines, height = 150, group, onCursor, zoom, onZoom }: ChartProps) {
+export function Chart({ lines, over, height = 150, group, onCursor, zoom, onZoom }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
+  const drawn = useRef<uPlot | undefined>(undefined);
+  const latest = useRef(lines);
+  latest.current = lines;
   const isDark = scheme.value;
+  const kinds = lines.map(({ name, colour, low }) => `${name} ${colour} ${low !== undefined}`).join("\n");
   useEffect(() => {
     const element = box.current!;
     let plot: uPlot | undefined;
+    const label = document.createElement("span");
+    label.className = "at";
     const draw = () => {
-      plot?.destroy();
-      plot = new uPlot(
-        optionsOf(lines, element, isDark, { height, group, onCursor, zoom, onZoom }),
-        dataOf(lines),
+      const options = optionsOf(
+        latest,
         element,
+        isDark,
+        { over, height, group, onCursor, zoom, onZoom },
+        label,
       );
+      plot = new uPlot(options, dataOf(latest.current), element);
+      plot.over.append(label);
+      drawn.current = plot;
     };
     // Drawn once it is in sight: a page may have a hundred charts.
     const sight = new IntersectionObserver((entries) => {
@@ -84,8 +100,11 @@ export function Chart({ lines, height = 150, group, onCursor, zoom, onZoom }: Ch
       sight.disconnect();
       size.disconnect();
       plot?.destroy();
+      drawn.current = undefined;
     };
-  }, [lines, height, isDark, group, zoom?.join()]);
+  }, [kinds, over, height, isDark, group, zoom?.join()]);
+  // New values do not end a drag, and the cursor stays.
+  useEffect(() => drawn.current?.setData(dataOf(lines)), [lines]);
   return <div class="chart" ref={box} style={{ minHeight: `${height}px` }} />;
 }
 
@@ -104,17 +123,18 @@ function dataOf(lines: readonly Line[]): uPlot.AlignedData {
 }
 
 function optionsOf(
-  lines: readonly Line[],
+  latest: { readonly current: readonly Line[] },
   element: HTMLElement,
   isDark: boolean,
-  { height, group, onCursor, zoom, onZoom }: Omit<ChartProps, "lines" | "height"> & { height: number },
+  { over, height, group, onCursor, zoom, onZoom }: Omit<ChartProps, "lines" | "height"> & { height: number },
+  label: HTMLElement,
 ): uPlot.Options {
   const [ink, rule] = isDark ? ["#9198a1", "#262c36"] : ["#59636e", "#e7ebef"];
   const font = "11px system-ui, sans-serif";
   const axis = { stroke: ink, font, grid: { stroke: rule, width: 1 }, ticks: { show: false } };
   const series: uPlot.Series[] = [{}];
   const bands: uPlot.Band[] = [];
-  for (const { name, colour, x, low } of lines) {
+  for (const [place, { name, colour, low }] of latest.current.entries()) {
     const stroke = colourOf(colour);
     const dash = isDashed(colour) ? { dash: [7, 4] } : {};
     series.push({
@@ -123,7 +143,7 @@ function optionsOf(
       width: 1.5,
       spanGaps: true,
       pxAlign: 0, // points rounded to pixels make a slow curve uneven
-      points: { show: x.length === 1 },
+      points: { show: () => (latest.current[place]?.x.length ?? 0) <= markedPoints, size: 4 },
       ...dash,
     });
     if (low === undefined) continue;
@@ -146,6 +166,13 @@ function optionsOf(
     cursor: {
       y: false,
       points: { size: 6 },
+      // The value at or before the cursor, as in the title of a panel.
+      dataIdx: (plot, series, nearest, at) => {
+        const x = pointedAt(plot, at);
+        let i = nearest;
+        while (i > 0 && (plot.data[0][i]! > x || plot.data[series]![i] == null)) i--;
+        return i;
+      },
       drag: { x: onZoom !== undefined, y: false, setScale: false },
       ...(group && { sync: { key: group } }),
     },
@@ -161,12 +188,27 @@ function optionsOf(
       ],
       setCursor: [
         (plot) => {
-          const at = plot.cursor.idx;
-          onCursor?.(at === null || at === undefined ? null : (plot.data[0][at] ?? null));
+          const { left = -1 } = plot.cursor;
+          // Charts of a group get the cursor of the one under the pointer.
+          const isHere = left >= 0 && plot.over.matches(":hover");
+          label.hidden = !isHere;
+          if (left < 0) onCursor?.(null);
+          if (!isHere) return;
+          const x = pointedAt(plot, plot.posToVal(left, "x"));
+          onCursor?.(x);
+          label.textContent = `${over} ${Math.floor(x).toLocaleString("en")}`;
+          label.style.left = `${left}px`;
+          label.style.translate = `${-(100 * left) / plot.over.clientWidth}% 0`;
         },
       ],
     },
   };
+}
+
+/** The place of a point if it is at most 5 pixels from the cursor, which is at `x`; otherwise `x`. */
+function pointedAt(plot: uPlot, x: number): number {
+  const near = plot.data[0][plot.valToIdx(x)] ?? x;
+  return Math.abs(plot.valToPos(near, "x") - plot.valToPos(x, "x")) <= 5 ? near : x;
 }
 
 /** Some space around the values; constant ones are not at the edge of a scale that dwarfs them. */

@@ -51,7 +51,7 @@ export function Compare() {
       {data !== undefined && groups.length === 0 && <Note>No run has measured this.</Note>}
       {groups.length > 0 && (
         <>
-          <Chart lines={lines} height={320} />
+          <Chart lines={lines} over={axisNames[axis as Axis]} height={320} />
           <p class="note">
             Interquartile mean of the runs of a group, with its 95 % bootstrap interval. A curve ends where
             the first of its runs does. Runs that differ in their seeds only are one group.
@@ -63,7 +63,7 @@ export function Compare() {
                   <th>group</th>
                   <th>last</th>
                   <th>95 % interval</th>
-                  <th>runs, with their transcripts</th>
+                  <th class="left">runs, with their transcripts</th>
                 </tr>
               </thead>
               <tbody>

@@ -106,7 +106,7 @@ export function Critiques() {
                   #{trajectory}
                   {turn !== null && ` turn ${turn + 1}`}
                 </b>
-                <small>update {figure(update)}</small>
+                <small>update {figure(update + 1)}</small>
                 <span class="bar" title={`L1 ${figure(l1)}`}>
                   <i style={{ width: `${Math.min(100, ((l1 ?? 0) / highest) * 100)}%` }} />
                 </span>

@@ -20,7 +20,7 @@ export function History() {
     () => [
       {
         ...{ name: "L1", colour: 1 },
-        x: (data ?? []).map(({ update }) => update),
+        x: (data ?? []).map(({ update }) => update + 1),
         y: (data ?? []).map(({ l1 }) => l1),
       },
     ],
@@ -39,7 +39,7 @@ export function History() {
       {data.length > 1 && (
         <section class="panel">
           <h3>L1 by update</h3>
-          <Chart lines={lines} height={180} />
+          <Chart lines={lines} over="updates" height={180} />
         </section>
       )}
       {data.length === 0 ? (
@@ -62,7 +62,7 @@ export function History() {
             <tbody>
               {data.map((draw, i) => (
                 <tr key={i}>
-                  <td>{figure(draw.update)}</td>
+                  <td>{figure(draw.update + 1)}</td>
                   <td>{figure(draw.l1)}</td>
                   <td>{figure(draw.probability)}</td>
                   <td>{figure(draw.age)}</td>

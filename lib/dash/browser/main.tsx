@@ -1,12 +1,13 @@
 /** The page of `nlac dash`: its frame and the choice of a screen. */
 
-import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { type ComponentType, render } from "preact";
+import { useEffect } from "preact/hooks";
 import { follow, isExported, runs, trouble } from "./api.ts";
 import { Compare } from "./compare.tsx";
 import { Critiques } from "./critiques.tsx";
 import { Episodes } from "./episodes.tsx";
+import { visible } from "./format.ts";
 import { History } from "./history.tsx";
 import { MetricPanels } from "./metrics.tsx";
 import { Overview } from "./overview.tsx";
@@ -30,6 +31,11 @@ function App() {
   const Screen = screens[view.value]?.[1] ?? further[view.value] ?? Overview;
   const ofOneRun = !["overview", "compare", "metrics"].includes(view.value);
   const keep = { run: state.value.run ?? "" };
+  const current = screens[view.value]?.[0] ?? (view.value in further ? "History" : "Overview");
+  useEffect(() => {
+    const run = view.value === "overview" || view.value === "compare" ? "" : `${visible(runId.value)}: `;
+    document.title = `${run}${current} · nlac dash`;
+  }, [current, runId.value]);
   return (
     <>
       <header>

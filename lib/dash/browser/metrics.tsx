@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Axis, axes, type Curve, type Metrics, type RunSummary } from "../types.ts";
-import { ask, runs, versions } from "./api.ts";
+import { ask, beforeNext, runs, versions } from "./api.ts";
 import { Chart, colourOf, type Line, type Zoom } from "./chart.tsx";
 import { figure } from "./format.ts";
 import { Note } from "./parts.tsx";
@@ -130,7 +130,7 @@ function Panel(props: {
           ))}
         </span>
       </h3>
-      <Chart lines={lines} group="metrics" {...{ onCursor, zoom }} onZoom={setZoom} />
+      <Chart lines={lines} over={axisNames[axis]} group="metrics" {...{ onCursor, zoom }} onZoom={setZoom} />
     </section>
   );
 }
@@ -195,7 +195,7 @@ function useMetrics(ids: readonly string[]): Record<string, Metrics> {
   const key = ids.map((id) => `${id} ${versions.value[id]}`).join("\n");
   useEffect(() => {
     for (const id of ids)
-      ask<Metrics>("metrics", { run: id }).then(
+      beforeNext(ask<Metrics>("metrics", { run: id })).then(
         (metrics) => setAll((before) => ({ ...before, [id]: metrics })),
         () => {},
       );

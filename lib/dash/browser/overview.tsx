@@ -1,9 +1,8 @@
 /** All runs: how far they are, how well they do, and what looks wrong. */
 
 import type { Curve, RunSummary } from "../types.ts";
-import { runs } from "./api.ts";
 import { ago, counted, duration, figure, share } from "./format.ts";
-import { go, linkOf, runId, useKeys } from "./state.ts";
+import { go, inOrder, linkOf, runId, useKeys } from "./state.ts";
 
 const stateNames: Record<RunSummary["state"], string> = {
   running: "running",
@@ -11,11 +10,11 @@ const stateNames: Record<RunSummary["state"], string> = {
   stopped: "stopped",
   failed: "failed",
   lost: "no sign of life",
-  unknown: "recorded by an earlier version",
+  unknown: "state not recorded",
 };
 
 export function Overview() {
-  const all = [...(runs.value ?? [])].sort((a, b) => (b.updated ?? 0) - (a.updated ?? 0));
+  const all = inOrder.value;
   useKeys({
     move: (by) => {
       const at = all.findIndex(({ id }) => id === runId.value);

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Message } from "../types.ts";
 import { runs } from "./api.ts";
 import { visible } from "./format.ts";
-import { change, go, runId } from "./state.ts";
+import { change, go, runId, state, view } from "./state.ts";
 
 /** Characters of a text that are shown at first. */
 const shownAtFirst = 6000;
@@ -62,6 +62,8 @@ export function Chip({
   );
 }
 
+const empty = (fields: object) => Object.fromEntries(Object.keys(fields).map((name) => [name, ""]));
+
 export function RunChoice() {
   const all = runs.value ?? [];
   return (
@@ -70,7 +72,8 @@ export function RunChoice() {
       aria-label="run"
       value={runId.value}
       onChange={(event) =>
-        go({ run: event.currentTarget.value, n: "", t: "", episode: "", turn: "", at: "" }, true)
+        // Without what is chosen and filtered: another run may not have it.
+        go({ ...empty(state.value), view: view.value, run: event.currentTarget.value }, true)
       }
     >
       {all.map(({ id }) => (

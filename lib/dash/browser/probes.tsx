@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import type { ProbeList, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
-import { Chart } from "./chart.tsx";
+import { Chart, colourOf, isDashed } from "./chart.tsx";
 import { counted, figure, visible } from "./format.ts";
 import { Note, Words } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
@@ -49,7 +49,7 @@ export function Probes() {
         <div class="filters">
           <section class="panel">
             <h3>L1 of the probes</h3>
-            <Chart lines={lines} height={120} />
+            <Chart lines={lines} over="updates" height={120} />
           </section>
         </div>
         <div class="longlist">
@@ -60,7 +60,8 @@ export function Probes() {
               href={change({ n: String(i), t: "" })}
             >
               <b>
-                #{trajectory} turn {turn + 1}
+                <i class={`mark ${isDashed(i) ? "dashed" : ""}`} style={{ background: colourOf(i) }} /> #
+                {trajectory} turn {turn + 1}
               </b>
               <small>L1 {figure(explained.at(-1)?.l1)}</small>
               <span class="preview">

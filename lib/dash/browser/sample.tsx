@@ -40,6 +40,9 @@ export function Sample({
     setHovered(i);
     go({ t: String(i) });
   };
+  const when = isProbe
+    ? `explained after ${counted(update, "update")}`
+    : `drawn by update ${figure(update + 1)}`;
   const place = turn === null ? undefined : { episode: String(trajectory), turn: String(turn) };
   return (
     <div class="sample">
@@ -59,8 +62,7 @@ export function Sample({
           )}
         </h2>
         <p class="faint">
-          {isProbe ? `explained after ${counted(update, "update")}` : `drawn by update ${figure(update)}`} ·
-          L1 {fact(facts.l1)} · L2 {fact(facts.l2)}
+          {when} · L1 {fact(facts.l1)} · L2 {fact(facts.l2)}
           {facts.probability !== undefined && ` · P(i) ${fact(facts.probability)}`}
           {typeof facts.age === "number" && ` · ${counted(facts.age, "episode")} old`} · reward{" "}
           {fact(facts.reward)}
@@ -179,7 +181,7 @@ function Source(props: {
       ) : (
         <>
           <b>Computed from the checkpoint after {counted(checkpoint, "update")}.</b> This sample was drawn by
-          update {figure(update)}: its own L1 and probabilities differ.
+          update {figure(update + 1)}: its own L1 and probabilities differ.
         </>
       )}
       <button type="button" class="more" onClick={() => go({ computed: "" })}>

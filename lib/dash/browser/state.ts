@@ -2,6 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
+import type { RunSummary } from "../types.ts";
 import { runs, token } from "./api.ts";
 
 type State = Record<string, string>;
@@ -39,11 +40,27 @@ export function go(changes: State, isPlace = false): void {
 
 export const view = computed(() => state.value.view ?? "overview");
 
-/** Id of the run that is shown: the one in the link, or else the one that was written last. */
+/**
+ * Running ones first, by the time of their start: their order must not change whenever one of them
+ * writes. The others by the time that they were last written.
+ */
+export const inOrder = computed(() => {
+  const rank = ({ state, started, updated }: RunSummary) =>
+    state === "running" ? 1e12 + (started ?? 0) : (updated ?? 0);
+  return [...(runs.value ?? [])].sort((a, b) => rank(b) - rank(a));
+});
+
+let chosen = "";
+
+/**
+ * Id of the run that is shown: the one in the link, also if it does not exist, or else the first one
+ * when the page was opened.
+ */
 export const runId = computed(() => {
-  const all = runs.value ?? [];
-  const named = all.find(({ id }) => id === state.value.run);
-  return (named ?? [...all].sort((a, b) => (b.updated ?? 0) - (a.updated ?? 0))[0])?.id ?? "";
+  if (state.value.run !== undefined) return state.value.run;
+  const ids = inOrder.value.map(({ id }) => id);
+  if (!ids.includes(chosen)) chosen = ids[0] ?? "";
+  return chosen;
 });
 
 /** What a list on screen does for the keyboard. */

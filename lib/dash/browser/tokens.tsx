@@ -71,7 +71,7 @@ export function Scale({ values }: { values: readonly (number | null)[] }) {
   const highest = Math.max(fullColour, ...values.map((value) => value ?? 0));
   return (
     <span class="scale">
-      0 <i /> {figure(highest)}
+      0 <i /> {figure(highest)} nats
     </span>
   );
 }

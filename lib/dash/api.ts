@@ -162,25 +162,38 @@ function probes(run: DashRun): ProbeList {
   return { probes: list };
 }
 
-/** Groups runs that differ in their seeds only. */
+/**
+ * Groups runs that differ in their seeds only. Of runs with the same seed, such as a copy, the one
+ * with the most updates counts: the others are no further samples.
+ */
 function compare(runs: DashRuns, { metric = "eval/success", axis = "updates", ids }: Query): Comparison {
   if (!axes.includes(axis as Axis))
     throw new NlacError("ERR_CONFIG", `axis must be one of ${axes.join(", ")}.`);
   const chosen = ids === undefined ? undefined : new Set(ids.split("\n"));
-  const groups = new Map<string, { name: string; runs: DashRun[] }>();
+  const groups = new Map<string, { name: string; runs: Map<unknown, DashRun> }>();
   for (const run of runs.all) {
     if (chosen !== undefined && !chosen.has(run.id)) continue;
     const { name, config, ...rest } = run.recipe as { name?: string; config?: Record<string, unknown> };
     const key = JSON.stringify([name, { ...config, seed: 0 }, rest]);
-    getOrAdd(groups, key, () => ({ name: name ?? run.id, runs: [] })).runs.push(run);
+    const { runs: members } = getOrAdd(groups, key, () => ({ name: name ?? run.id, runs: new Map() }));
+    const seed = config?.seed ?? run.id;
+    const same = members.get(seed);
+    if (same === undefined || updatesOf(run) > updatesOf(same)) members.set(seed, run);
   }
   // Groups of one name are told apart by the id of their first run.
   const names = [...groups.values()].map(({ name }) => name);
   return compareCurves(
-    [...groups.values()].map(({ name, runs: members }) => ({
-      name: names.filter((other) => other === name).length > 1 ? `${name} (${members[0]!.id})` : name,
-      runs: members.map((run) => ({ id: run.id, curve: curveOf(placesOf(run.metrics.items), metric) })),
-    })),
+    [...groups.values()].map(({ name, runs: bySeed }) => {
+      const members = [...bySeed.values()];
+      return {
+        name: names.filter((other) => other === name).length > 1 ? `${name} (${members[0]!.id})` : name,
+        runs: members.map((run) => ({ id: run.id, curve: curveOf(placesOf(run.metrics.items), metric) })),
+      };
+    }),
     axis as Axis,
   );
+}
+
+function updatesOf({ metrics }: DashRun): number {
+  return metrics.items.at(-1)?.step ?? 0;
 }

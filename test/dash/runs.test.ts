@@ -6,10 +6,10 @@ import { afterAll, describe, expect, test, vi } from "vitest";
 import { answer, history } from "../../lib/dash/api.ts";
 import { DashRuns } from "../../lib/dash/runs.ts";
 import { versionStream } from "../../lib/dash/server.ts";
-import type { RunSummary } from "../../lib/dash/types.ts";
+import type { Comparison, RunSummary } from "../../lib/dash/types.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { damages } from "../support/damage.ts";
-import { episodeOf, recipeOf, statusOf, wholeRun, writeRun } from "../support/recorded-run.ts";
+import { episodeOf, recipeOf, rowsOf, statusOf, wholeRun, writeRun } from "../support/recorded-run.ts";
 
 vi.mock("node:fs", async (original) => {
   const fs = await original<typeof import("node:fs")>();
@@ -147,6 +147,19 @@ test("a served run shows the episodes of its clients, and neither a last iterati
   expect(run!.summary()).toMatchObject({ episodes: 3, iterations: null, left: null, fraction: null });
   expect(await run!.episode(2)).toMatchObject({ id: 2, task: "lamp-2" });
   expect(run!.succeeded(1)).toBe(false);
+});
+
+test("of compared runs with the same seed, the longest counts", async () => {
+  const root = directory();
+  const run = (name: string, seed: number, updates: number) =>
+    writeRun(join(root, name), { metrics: rowsOf(updates, () => 0.5), recipe: recipeOf(seed) });
+  run("begun", 0, 2);
+  run("copied", 0, 4);
+  run("other", 1, 4);
+  const runs = new DashRuns([root]);
+  await runs.poll();
+  const { groups } = (await answer(runs, "compare", {})) as Comparison;
+  expect(groups).toMatchObject([{ name: "lamps", runs: ["copied", "other"] }]);
 });
 
 test("a summary is computed again only after a change", async () => {

@@ -54,7 +54,8 @@ export function Compare() {
           <Chart lines={lines} over={axisNames[axis as Axis]} height={320} />
           <p class="note">
             Interquartile mean of the runs of a group, with its 95 % bootstrap interval. A curve ends where
-            the first of its runs does. Runs that differ in their seeds only are one group.
+            the first of its runs does. Runs that differ in their seeds only are one group; the longest run of
+            a seed counts.
           </p>
           <div class="wide">
             <table>

@@ -295,12 +295,18 @@ export interface PolicyGradientModel extends LanguageModel {
   keepReference(): Promise<void>;
   /** θ ← the reference. Drops pending gradients; moments stay. */
   restoreReference(): Promise<void>;
-  /** As in `LanguageModel`. "reference": θ as stored by `keepReference`. */
+  /**
+   * As in `LanguageModel`, and 0 where the text's weight is 0. "reference": θ as stored by
+   * `keepReference`.
+   */
   logProbs(
     texts: readonly ScoredText[],
     options?: { weights?: WeightSet | "reference"; temperature?: number },
   ): Promise<Float32Array[]>;
-  /** The value of the state before each token of the response. Needs a value head. */
+  /**
+   * The value of the state before each token of the response, 0 where the text's weight is 0. Needs
+   * a value head.
+   */
   values(texts: readonly ScoredText[]): Promise<Float32Array[]>;
   /** The clipped surrogate of PPO. Accumulates gradients of Σ weight·loss until `step`. */
   tokenSurrogate(texts: readonly SurrogateText[], options?: SurrogateOptions): Promise<SurrogateResult[]>;

@@ -89,7 +89,6 @@ export async function writeTargets(
     if (target === undefined) return lost(future?.dropped ?? "context");
     const response = responses[i]!;
     if (response.tokens === undefined) return lost(response.dropped);
-    if (response.tokens.length === 0) return lost("cut_off");
     if (config.targets === "parsed" && !parsed[i]!.ok)
       return lost(target.finishReason === "length" ? "cut_off" : "unreadable");
     const [student, teacher] = [students[i]!, teachers[i]!];

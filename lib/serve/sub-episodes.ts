@@ -47,15 +47,15 @@ export function workersOf(open: Open): Workers {
  * own get `total`, the reward of that episode.
  */
 export function paidWorkers(workers: Workers, name: string, total: number): [string, OpenEpisode][] {
-  const found = new Map<string, OpenEpisode>();
+  const found: [string, OpenEpisode][] = [];
   const parents = [name];
   for (const parent of parents)
-    for (const [child, episode] of workers.get(parent) ?? []) {
-      if (child === name || found.has(child)) continue;
-      found.set(child, episode);
-      parents.push(child);
+    for (const worker of workers.get(parent) ?? []) {
+      if (worker[0] === name) continue; // clients may name parents in a circle
+      found.push(worker);
+      parents.push(worker[0]);
     }
-  return [...found].map(([child, helper]) => {
+  return found.map(([child, helper]) => {
     const last = helper.turns.at(-1)!;
     const paid = helper.rewarded ? last : { ...last, reward: total };
     return [child, { ...helper, turns: [...helper.turns.slice(0, -1), paid] }];

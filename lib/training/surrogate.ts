@@ -71,14 +71,11 @@ export async function scoreEpisodes(
   const old = await logProbs("online");
   const referred = reference ? await logProbs("reference") : undefined;
   const valued = values ? await inGroups(texts, signal, (group) => model.values(group)) : undefined;
-  return texts.map(({ weight }, i) => {
-    const own = (list: Float32Array) => list.map((value, t) => (weight[t] === 0 ? 0 : value));
-    return {
-      oldLogProbs: own(old[i]!),
-      ...(referred === undefined ? {} : { referenceLogProbs: own(referred[i]!) }),
-      ...(valued === undefined ? {} : { oldValues: own(valued[i]!) }),
-    };
-  });
+  return texts.map((_, i) => ({
+    oldLogProbs: old[i]!,
+    ...(referred === undefined ? {} : { referenceLogProbs: referred[i]! }),
+    ...(valued === undefined ? {} : { oldValues: valued[i]! }),
+  }));
 }
 
 /**

@@ -177,9 +177,9 @@ export const hopeConfig = z
      */
     reference: z.enum(["previous", "initial"]).default("previous"),
     /**
-     * Whether an iteration whose policy has fewer successes in `evaluation` than the one before is
-     * undone: training continues from the policy before it. With two iterations the result is the
-     * paper's best policy. Needs `evaluation.every` 1. Default false. Paper: true.
+     * Whether an iteration after the first whose policy has fewer successes in `evaluation` than the
+     * one before is undone: training continues from the policy before it. With two iterations the
+     * result is the paper's best policy. Needs `evaluation.every` 1. Default false. Paper: true.
      */
     keepBest: z.boolean().default(false),
     ...optimizerConfig.shape,

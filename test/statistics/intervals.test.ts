@@ -91,6 +91,15 @@ describe("intervals over groups", () => {
     }
   });
 
+  test("groups that differ less than by chance count for no more trials than they have", () => {
+    // Shares of 1/2, 1/2, 1/2 and 1 would have the variance of 15 independent trials; there are 8.
+    const { estimate, low, high } = shareInterval([ones(1, 2), ones(1, 2), ones(1, 2), ones(2, 2)]);
+    expect(estimate).toBe(5 / 8);
+    // Wilson's bounds b, by definition: the test of b against 5/8 of 8 trials is at its limit.
+    for (const bound of [low, high])
+      expect(Math.abs(5 / 8 - bound) / Math.sqrt((bound * (1 - bound)) / 8)).toBeCloseTo(1.959964, 8);
+  });
+
   test("groups of one size: the interval of their means", () => {
     const groups = [
       [1, 4, 1],

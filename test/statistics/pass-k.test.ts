@@ -94,9 +94,14 @@ describe("pass^k", () => {
 
   test("pass^1 has the interval of success, and more tasks narrow it", () => {
     const three = [4, 1, 0].map((successes) => ({ successes, trials: 4 }));
-    const outcomes = three.map(({ successes }) => [0, 1, 2, 3].map((i) => Number(i < successes)));
-    const [first, success] = [passHatK(three, 1), shareInterval(outcomes)];
-    for (const key of ["estimate", "low", "high"] as const) expect(first[key]).toBeCloseTo(success[key], 12);
+    // Tasks that differ much count once each; those that differ little count for up to all trials.
+    const alike = [3, 2, 2, 1].map((successes) => ({ successes, trials: 4 }));
+    for (const tasks of [three, alike]) {
+      const outcomes = tasks.map(({ successes }) => [0, 1, 2, 3].map((i) => Number(i < successes)));
+      const [first, success] = [passHatK(tasks, 1), shareInterval(outcomes)];
+      for (const key of ["estimate", "low", "high"] as const)
+        expect(first[key]).toBeCloseTo(success[key], 12);
+    }
     const many = passHatK(
       Array.from({ length: 90 }, (_, i) => three[i % 3]!),
       2,

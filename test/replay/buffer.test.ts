@@ -95,6 +95,17 @@ test("a new transition gets the largest current priority, 1 if there is none", a
   );
 });
 
+test("priorities of other episodes are refused: of more, and of fewer", async () => {
+  await inDirectory(async (directory) => {
+    filled(3).save(directory);
+    const refused = { code: "ERR_CHECKPOINT", message: expect.stringContaining("counts 3 transitions") };
+    for (const count of [2, 4]) {
+      const transitions = Array.from({ length: count }, (_, i) => transition(i));
+      await expect(empty().restore(directory, transitions)).rejects.toMatchObject(refused);
+    }
+  });
+});
+
 test("a loss of 0 leaves a transition a chance to be drawn, and an invalid loss is rejected", () => {
   const buffer = filled(1);
   buffer.setPriority(0, 0);

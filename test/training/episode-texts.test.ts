@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { type EpisodeText, episodeTexts } from "../../lib/training/episode-texts.ts";
 import { errandEnvironment, play } from "../support/errand.ts";
+import { likeQwq } from "../support/reasoning-templates.ts";
 import { act } from "../support/roles.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
@@ -86,4 +88,31 @@ describe("an episode as one sequence", () => {
     const [never] = await play(() => act("lamp"), environment);
     expect(episodeTexts(never!)).toEqual([]);
   });
+});
+
+test("a history without the reasoning begins a sequence, however much the environment then says", async () => {
+  const environment = errandEnvironment();
+  const { start } = environment;
+  environment.start = async (...options) => {
+    const episode = await start(...options);
+    const observation = [{ role: "user" as const, content: "No. ".repeat(50) }];
+    return { ...episode, step: async (action) => ({ ...(await episode.step(action)), observation }) };
+  };
+  const [trajectory] = await collectTrajectories({
+    // The policy opens the reasoning itself, so that the prompts alone do not differ.
+    model: new ScriptedModel(
+      () => `<think>\nwhy\n</think>\n\n${act("soap")}`,
+      likeQwq.replace("<think>\n", ""),
+    ),
+    ...{ environment, episodes: [{ id: 0, task: { word: "key" } }], seed: 0, temperature: 1 },
+    ...{ maxActionTokens: 100, maxPromptTokens: 10_000 },
+  });
+  const { turns } = trajectory!;
+  expect(turns).toHaveLength(3);
+  // The next prompt is longer than the turn, whose ids it does not have.
+  const [first, second] = turns.map(({ state }) => state.prompt());
+  expect(second!.length).toBeGreaterThan(first!.length + turns[0]!.tokens.length);
+  expect(episodeTexts(trajectory!).map(({ prompt, response }) => [prompt, response])).toEqual(
+    turns.map(({ state, tokens }) => [state.prompt(), tokens]),
+  );
 });

@@ -3,6 +3,7 @@ import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import {
   groupAdvantages,
   groupMetrics,
+  groupsOf,
   tokenWeights,
   turnAdvantages,
 } from "../../lib/training/group-advantages.ts";
@@ -37,6 +38,20 @@ describe("advantages of a group", () => {
       expect(groupAdvantages([], kind)).toEqual([]);
     },
   );
+});
+
+test("episodes of a fault, and those without a turn, are in no group; a group of one has no deviation", () => {
+  const played = [
+    { reward: 0, outcome: "done", turns: [{}] },
+    { reward: 1, outcome: "done", turns: [{}] },
+    { reward: 9, outcome: "service-fault", turns: [{}] },
+    { reward: 7, outcome: "context-limit", turns: [] },
+    { reward: 1, outcome: "done", turns: [{}] },
+    { reward: 5, outcome: "environment-fault", turns: [{}] },
+  ] as unknown as Trajectory[];
+  const rewards = groupsOf(played, 3).map((group) => group.map(({ reward }) => reward));
+  expect(rewards).toEqual([[0, 1], [1]]);
+  expect(groupMetrics(played, 3).reward_std).toBeCloseTo(Math.SQRT1_2, 12);
 });
 
 test("groups of equal rewards are counted whatever rounding makes of their deviation", () => {
@@ -82,6 +97,7 @@ describe("advantages of turns", () => {
     ]);
     expect(turnAdvantages(returns, "leave-one-out", false)[0]).toEqual([[1.5, 1, 0], [-1.5, -1], [0]]);
     expect(turnAdvantages([[], [[]]], "std", true)).toEqual([[], [[]]]);
+    expect(turnAdvantages([[[3]]], "std", true)).toEqual([[[0]]]);
   });
 
   test("normalized over the batch, all turns together have mean 0 and deviation 1", () => {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { errands } from "../../lib/environments/errands/index.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { endless, memoryRun, shareOver } from "../../lib/run/training-run.ts";
 import { wilsonInterval } from "../../lib/statistics/intervals.ts";
 import { evaluatePeriodically, evaluationConfig } from "../../lib/training/periodic-evaluation.ts";
@@ -70,6 +71,27 @@ describe("evaluation during training", () => {
     }
     expect(one.run.rows.map(({ step }) => step)).toEqual([0, 20, 40, 50]);
     expect(one.run.rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 200, 400, 500]);
+  });
+
+  test("plays other episodes than training, the same ones each time", async () => {
+    const one = training({ every: 1, episodes: 3, split: "train" });
+    const seeds: number[] = [];
+    const { start } = one.environment;
+    one.environment.start = (task, options) => {
+      seeds.push(options.seed);
+      return start(task, options);
+    };
+    await evaluatePeriodically(one);
+    one.state.iteration = 1;
+    await evaluatePeriodically(one);
+    const tasks = await one.environment.tasks("train");
+    await collectTrajectories({
+      ...{ model: one.model, environment: one.environment, seed: one.config.seed, temperature: 1 },
+      ...{ episodes: tasks.map((task, id) => ({ id, task })), maxActionTokens: 50, maxPromptTokens: 10_000 },
+    });
+    expect(seeds).toHaveLength(9);
+    expect(seeds.slice(3, 6).sort()).toEqual(seeds.slice(0, 3).sort());
+    expect(new Set(seeds).size).toBe(6);
   });
 
   test("leaves no cache, so that what follows does not depend on whether there was one", async () => {

@@ -5,6 +5,7 @@ import { afterAll, expect, test } from "vitest";
 import { readSampled, toRecord } from "../../lib/episodes/records.ts";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
+import { policyConversation } from "../../lib/prompts/policy.ts";
 import { recordedEpisodes } from "../../lib/training/recorded-episodes.ts";
 import { errandEnvironment, play } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
@@ -81,6 +82,30 @@ test("episodes on test tasks are left out, and a file without others is refused"
   // Of NLAC.
   expect([...readSampled([mixed], model)].map(({ task }) => task)).toEqual(["train", "train"]);
   expect(() => [...readSampled([heldOut], model)]).toThrow(expect.objectContaining(refused));
+});
+
+test("an episode of another chat template is rendered again, although its ids can be read", async () => {
+  const environment = errandEnvironment();
+  const [episode] = await play(() => "Thought:\nhm\nAction:\nsoap", environment);
+  const path = join(root, "other-template.jsonl");
+  const writer = RecordWriter.resume(path);
+  writer.append(toRecord(episode!));
+  writer.close();
+  const other =
+    "{% for message in messages %}<|im_start|>{{ message.role }}: {{ message.content }}<|im_end|>{% endfor %}" +
+    "{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}";
+  const read = async (model: ScriptedModel) => {
+    const states: number[][] = [];
+    for await (const { turns } of recordedEpisodes([path], model, environment))
+      states.push(turns[0]!.state.prompt());
+    return states;
+  };
+  const { state } = episode!.turns[0]!;
+  expect(await read(new ScriptedModel(() => ""))).toEqual([state.prompt()]);
+  const model = new ScriptedModel(() => "", other);
+  const opening = policyConversation(model, { messages: [...episode!.opening!] }, "text").prompt();
+  expect(await read(model)).toEqual([opening]);
+  expect(opening).not.toEqual(state.prompt());
 });
 
 test("an environment that never starts the episode with the tools is a fault after its timeout", async () => {

@@ -24,10 +24,11 @@ test("rehearsal uses the backup's and the refiner's examples, drawn by seed", as
   expect(tokens).toBe(first.reduce((sum, { response }) => sum + response.length, 0));
   expect(first).toHaveLength(12);
   expect(new Set(first.map(({ response }) => model.decode(response))).size).toBeGreaterThan(6);
-  for (const { prompt } of first) {
-    const request = model.decode(prompt).split("<|im_start|>user").at(-1)!;
-    expect(request).toMatch(/[Nn]ow judge your latest action|revised action/);
-  }
+  const requests = first.map(({ prompt }) => model.decode(prompt).split("<|im_start|>user").at(-1)!);
+  const ofBackup = requests.filter((request) => /[Nn]ow judge your latest action/.test(request));
+  const ofRefiner = requests.filter((request) => request.includes("revised action"));
+  expect(ofBackup.length + ofRefiner.length).toBe(12);
+  expect(Math.min(ofBackup.length, ofRefiner.length)).toBeGreaterThan(0);
   // The scripted model gives every token 0.5 nats; examples have equal weight at any length.
   expect(nll).toBeCloseTo(0.5, 12);
   for (const { response, weight } of first)

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
-import { actionValues, returnsFrom, unitScale } from "../../lib/training/returns.ts";
+import { actionValues, keyOf, returnsFrom, unitScale } from "../../lib/training/returns.ts";
 import { type LabelledAction, rewardData } from "../../lib/training/reward-data.ts";
 import { errandEnvironment, play } from "../support/errand.ts";
 
@@ -52,6 +52,24 @@ describe("equation 3", () => {
       [1, 1, 1, true],
     ]);
     expect(values(false)[0]).toEqual([0, 0, 1, false]);
+  });
+
+  test("an action that an episode of the policy takes too is not only a branch's, in any order", async () => {
+    const own = await episode(["map", "lamp"], [0, 1], { id: 0 });
+    const branch = await episode(["map", "lamp"], [0, 0.5], { id: 9, branch: { trajectory: 0, turn: 1 } });
+    for (const played of [
+      [own, branch],
+      [branch, own],
+    ]) {
+      const values = actionValues(played, { discount: 1, prefixes: false });
+      const { value, count, branched } = values.find(({ turn }) => turn === 1)!;
+      expect([value, count, branched]).toEqual([0.75, 2, false]);
+    }
+  });
+
+  test("a state's last ids are not taken for an action's first ones", () => {
+    expect(keyOf([1, 2], [3])).not.toBe(keyOf([1], [2, 3]));
+    expect(keyOf([1, 2], [3])).toBe(keyOf([1, 2], [3]));
   });
 });
 

@@ -44,6 +44,14 @@ describe("withShuffledOutcomes", () => {
     expect(withShuffledOutcomes(copies, 0)).toEqual(copies);
   });
 
+  it("tells transitions apart by their episode and their turn", () => {
+    const batch = transitions(6);
+    const sameEpisode = batch.map((one) => ({ ...one, trajectory: 0 }));
+    const sameTurn = batch.map((one) => ({ ...one, turn: 0 }));
+    for (const before of [sameEpisode, sameTurn])
+      for (const [i, { reward }] of withShuffledOutcomes(before, 4).entries()) expect(reward).not.toBe(i);
+  });
+
   it("leaves a single transition as it is, and changes none of its input", () => {
     const [one] = transitions(1);
     expect(withShuffledOutcomes([one!], 3)).toEqual([one]);

@@ -35,6 +35,22 @@ test("scores are those of the policy's tokens, 0 at others; reference and values
   await expect(scoreEpisodes(model, [text], stopped)).rejects.toMatchObject({ code: "ERR_ABORTED" });
 });
 
+test("all scores are at the temperature at which the episodes were sampled", async () => {
+  const model = new ScriptedPolicy(() => "");
+  await model.keepReference();
+  const asked: unknown[] = [];
+  const logProbs = model.logProbs.bind(model);
+  model.logProbs = (texts, options) => {
+    asked.push(options);
+    return logProbs(texts, options);
+  };
+  await scoreEpisodes(model, [text], { temperature: 0.7, reference: true, values: false, signal });
+  expect(asked).toEqual([
+    { weights: "online", temperature: 0.7 },
+    { weights: "reference", temperature: 0.7 },
+  ]);
+});
+
 test("saved scores come back bit for bit, through JSON", () => {
   const floats = Float32Array.from([0.1, -0, 1e-45, Number.NaN, Number.NEGATIVE_INFINITY]);
   const values = floats.subarray(1, 3); // a view that does not start at its buffer's beginning

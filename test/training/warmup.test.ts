@@ -230,6 +230,9 @@ test("every epoch shows each example once, also if it begins within a batch", as
     counts.set(key, (counts.get(key) ?? 0) + 1);
   }
   expect([...counts.values()]).toEqual(Array(7).fill(3));
+  // Each example of a step has the same weight, however long it is; they add up to 1.
+  for (const { response, weight } of shown)
+    expect((weight as number) * response.length).toBeCloseTo(1 / 3, 12);
 });
 
 test("a model with random weights has a rising rate first", async () => {

@@ -11,6 +11,8 @@ import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { callAction } from "../../lib/prompts/calls.ts";
 import { HindsightProposer } from "../../lib/roles/hindsight-proposer.ts";
 import type { ChatService } from "../../lib/services/chat-service.ts";
+import { errandEnvironment, play } from "../support/errand.ts";
+import { act } from "../support/roles.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 /** Letters and digits, in lower case: a check that shares no code with the one in lib. */
@@ -148,6 +150,40 @@ function expectNoSecret({ turns, privileged }: Trajectory, turn: number, respons
     expect(named.length, `${named} in ${response}`).toBeLessThan(parts.length);
   }
 }
+
+test.each([
+  ["in hindsight", true],
+  ["in the agent's place", false],
+])("only what the episode did up to a turn is refused as repeated, %s", async (_, hindsight) => {
+  const said = ["map", "lamp", "soap"];
+  const script = [...said];
+  const environment = errandEnvironment({ turns: 3 });
+  const [trajectory] = await play(() => act(script.shift()!), environment);
+  let asked = 0;
+  let read = "";
+  const writer: ChatService = {
+    model: "repeating",
+    usage: () => nothingUsed,
+    complete: async (messages) => {
+      read = messages.map(({ content }) => content).join("\n");
+      if (!hindsight) return act(said[asked++]!);
+      if (!messages[0]!.content.includes("You teach an agent")) return "It brought the wrong things.";
+      return JSON.stringify(
+        said.map((action) => ({ teacher_reason: "t", action, player_reason: "Try it." })),
+      );
+    },
+  };
+  const proposer = new HindsightProposer({
+    ...{ model: new ScriptedModel(() => ""), environment, signal: new AbortController().signal, seed: 1 },
+    ...{ summary: "short", hindsight, temperature: 1, writer },
+    ...{ maxSummaryTokens: 100, maxProposalTokens: 1000, maxActionTokens: 100, maxTokens: 100_000 },
+  });
+  const [proposals] = await proposer.propose([{ trajectory: trajectory!, turn: 1 }], 3);
+  expect(proposals!.map(({ action }) => action.text)).toEqual(["soap"]);
+  // The proposer reads what was said before the turn, and at the turn nothing.
+  expect(said.map((word) => read.includes(word))).toEqual([true, false, false]);
+  expect(proposer.takeMetrics()).toMatchObject({ "proposals/repeated": 2, "proposals/kept": 1 });
+});
 
 test("the environment's proposals are judged too", async () => {
   const plain = errands();

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { Transition } from "../../lib/episodes/trajectory.ts";
+import { criticRequest } from "../../lib/prompts/critic.ts";
 import { refine, refinementMetrics } from "../../lib/roles/refinements.ts";
+import { user } from "../../lib/roles/role-writer.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import {
   act,
@@ -66,6 +68,8 @@ test.each([
 test("with refinementsKept approved, only refinements with a critique of Yes stay", async () => {
   const no = await refinementsOf(scriptedRoles(), { refinementsKept: "approved" });
   expect(no.metrics).toMatchObject({ "refinements/kept": 0, "refinements/dropped_not_approved": 3 });
+  const unreadable = await refinementsOf(scriptedRoles({ critic: "Fine!" }), { refinementsKept: "approved" });
+  expect(unreadable.metrics).toMatchObject({ "refinements/kept": 0, "refinements/dropped_not_approved": 3 });
   const critic = "Future:\nfine\nOptimality:\nYes";
   const yes = await refinementsOf(scriptedRoles({ critic }), { refinementsKept: "approved" });
   expect(yes.metrics).toMatchObject({ "refinements/kept": 3, "yes/critique": 1 });
@@ -124,7 +128,8 @@ test.each([1, 2])(
       roleOf(prompt) === "refiner"
         ? act(`key ${prompt.split("Action:\nkey").length}`)
         : reply(prompt, ...rest);
-    const { states } = await refinementsOf(model, { refinements: 3, futures: k });
+    const { states, refinements } = await refinementsOf(model, { refinements: 3, futures: k });
+    expect(refinements.map(({ action }) => action!.text)).toEqual(["key 3", "key 3", "key 3"]); // the last
     const judged = callsOf(model, k === 1 ? "critic" : "evaluator");
     const attempts = ["soap", "key 1", "key 2"].flatMap((word) => states.map(() => act(word)));
     expect(judged).toHaveLength(attempts.length);
@@ -140,6 +145,23 @@ test.each([1, 2])(
       expect(prompt).toMatch(/Action:\nsoap.*bring the key.*key 1.*bring the key.*key 2.*bring the key/s);
   },
 );
+
+test("a request that is given is that of the first critique; the refiner reads the critic's in its place", async () => {
+  const model = scriptedRoles();
+  const transitions = await transitionsFrom(model, errandEnvironment());
+  const writer = roleWriter(model, { attempt: "stored", refinements: 2 });
+  const given = transitions.map((_, i) => user(`The end was ${i}. Judge your last action in its light.`));
+  await refine(writer, transitions, given);
+  const critics = callsOf(model, "critic").map(({ prompt }) => prompt);
+  expect(critics.map((prompt) => prompt.includes("The end was"))).toEqual([
+    ...[true, true, true],
+    ...[false, false, false],
+  ]);
+  for (const { prompt } of callsOf(model, "refiner")) {
+    expect(prompt).not.toContain("The end was");
+    expect(prompt).toContain(criticRequest(false, "text"));
+  }
+});
 
 test("calls are parsed with the tools of their own episode, which another one may not have", async () => {
   const call = (word: string) =>

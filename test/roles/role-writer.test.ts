@@ -45,6 +45,9 @@ test("a prompt that does not fit gives undefined; the prompt limit applies to th
   const attempts = await writer.write("attempt", "online", [long.fork(), undefined, short]);
   expect(attempts.map((text) => text !== undefined)).toEqual([false, false, true]);
   expect(await writer.write("critique", "online", [long.fork()])).toEqual([expect.anything()]);
+  Object.assign(model, { maxPositions: long.prompt().length + 3 });
+  await writer.write("critique", "online", [long.fork()]);
+  expect(model.calls.at(-1)!.request.maxNewTokens).toBe(3); // what the context has room for
   Object.assign(model, { maxPositions: long.prompt().length });
   expect(await writer.write("critique", "online", [long])).toEqual([undefined]);
   expect(long.tokens).toHaveLength(before);

@@ -183,6 +183,10 @@ describe("a single-step task", () => {
     expect(students[0]).not.toContain("Final score");
     expect(teachers[0]).toContain("Final score: 0");
     expect(metrics["parse/target"]).toBe(1);
+    // A solution has no futures, of which k could be sampled.
+    const several = await targetsOf(model, { futures: 3 }, errandEnvironment({ turns: 1 }));
+    expect(several.students).toEqual(students);
+    expect(several.metrics["parse/target"]).toBe(1);
   });
 
   test("tells the teacher which scores are right and wrong", async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type ArcherConfigInput, archerConfig, trainArcher } from "../../lib/algorithms/archer.ts";
 import type { Turn } from "../../lib/episodes/trajectory.ts";
+import type { ScoredText } from "../../lib/model/language-model.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -157,6 +158,11 @@ describe("a critic step", () => {
     }
     expect(bootstrapped).toBeGreaterThan(5);
     expect(new Set(phis.slice(0, 5)).size).toBe(5);
+    // Each step has a batch of its own, also of those with the same copy.
+    const batches = [0, 6, 12, 18, 24].map((from) =>
+      String(texts.slice(from, from + 6).map(({ prompt, response }) => [prompt, response])),
+    );
+    expect(new Set(batches).size).toBe(5);
   });
 
   test("can leave the layers that the policy uses alone", async () => {
@@ -177,6 +183,50 @@ describe("a critic step", () => {
     expect(Math.min(...(await drawn(16)))).toBeGreaterThanOrEqual(16);
   });
 });
+
+test.each([true, false])(
+  "no text with a value at its end exceeds the context; a turn limit that ends: %s",
+  async (turnLimitEnds) => {
+    const environment = () => errandEnvironment({ words: ["key"], turns: 2, turnLimitEnds });
+    const policy = () => {
+      let plays = true;
+      const model = new ScriptedPolicy((_prompt, _weights, _i, { maxNewTokens }) => {
+        // After the episodes, the policy says as much as it may.
+        const text = `Thought:\nhm\nAction:\n${plays ? "soap" : "soap".repeat(100)}`;
+        return text.length < maxNewTokens! ? text : `${text.slice(0, maxNewTokens)}…`;
+      });
+      model.dropCaches = async () => {
+        plays = false;
+      };
+      return model;
+    };
+    const { run } = await train({}, environment(), policy());
+    const { turns, conversation } = run.trajectories[0]!;
+    expect(turns).toHaveLength(2);
+    const ends = turns.map(({ state, tokens }) => state.prompt().length + tokens.length);
+    const states = [turns[1]!.state.prompt().length, conversation.prompt().length];
+    let checked = 0;
+    for (const maxPositions of [...ends, ...states].flatMap((length) => [length, length + 1])) {
+      const model = Object.assign(policy(), { maxPositions });
+      const { values, tokenSurrogate } = model;
+      const check = (texts: readonly ScoredText[]) => {
+        for (const { prompt, response } of texts)
+          expect(prompt.length + response.length).toBeLessThanOrEqual(maxPositions);
+        checked += texts.length;
+      };
+      model.values = (texts) => {
+        check(texts);
+        return values.call(model, texts);
+      };
+      model.tokenSurrogate = (texts, options) => {
+        check(texts);
+        return tokenSurrogate.call(model, texts, options);
+      };
+      await train({}, environment(), model);
+    }
+    expect(checked).toBeGreaterThan(50);
+  },
+);
 
 describe("a policy step", () => {
   test("has the gradient of -A log π for actions that θ itself samples", async () => {

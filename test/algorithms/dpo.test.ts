@@ -4,7 +4,7 @@ import { type DpoConfigInput, dpoConfig, trainDpo } from "../../lib/algorithms/d
 import { toRecord } from "../../lib/episodes/records.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { type Checkpoint, memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPreferences } from "../support/scripted-preferences.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -123,6 +123,53 @@ describe("pairs", () => {
     });
   });
 
+  test("of actions do not credit those before a branch with what followed it", async () => {
+    await inDirectory(async (directory) => {
+      const environment = errandEnvironment({ turns: 2 });
+      const played = async (id: number, ...words: string[]) => {
+        const model = new ScriptedPreferences(() => `Thought:\nhm\nAction:\n${words.shift()}`);
+        const [trajectory] = await collectTrajectories({
+          ...{ model, environment, episodes: [{ id, task: { word: "key" } }], seed: 3, temperature: 1 },
+          ...{ maxActionTokens: 100, maxPromptTokens: 10_000 },
+        });
+        return trajectory!;
+      };
+      const path = join(directory, "branched.jsonl");
+      const writer = new RecordWriter(path);
+      writer.append(toRecord(await played(0, "map", "soap")));
+      writer.append(toRecord(await played(1, "lamp", "soap")));
+      writer.append(toRecord({ ...(await played(2, "map", "key")), branch: { trajectory: 0, turn: 1 } }));
+      writer.close();
+      const { pairs, model } = await train({ recorded: [path], pairs: "actions" });
+      // After "map", "key" is better than "soap". "map" itself is not better than "lamp".
+      expect(pairs).toHaveLength(1);
+      expect(model.decode(pairs[0]!.chosen.response)).toContain("key");
+    });
+  });
+
+  test("with a text beyond maxTokens, preferred or rejected, are left out and counted", async () => {
+    await inDirectory(async (directory) => {
+      const { path } = await record(directory);
+      const all = await train({ recorded: [path], pairsPerGroup: 3 });
+      const length = ({ prompt, response }: (typeof all.pairs)[0]["chosen"]) =>
+        prompt.length + response.length;
+      // With "key" or "map", which are shorter than "soap", the rejected text is the longer one.
+      const shortest = Math.min(...all.pairs.map(({ chosen }) => length(chosen)));
+      expect(Math.min(...all.pairs.map(({ rejected }) => length(rejected)))).toBeGreaterThan(shortest);
+      const limited = (maxTokens: number) => train({ recorded: [path], pairsPerGroup: 3, maxTokens });
+      await expect(limited(shortest)).rejects.toMatchObject({
+        code: "ERR_CONFIG",
+        message: expect.stringContaining(`All ${all.pairs.length} pairs have a text that is longer`),
+      });
+      const some = await limited(shortest + 1);
+      expect(some.pairs.length).toBeGreaterThan(0);
+      expect(some.run.rows[0]!.values).toMatchObject({
+        "data/pairs": some.pairs.length,
+        "data/too_long": all.pairs.length - some.pairs.length,
+      });
+    });
+  });
+
   test("that do not exist, because all returns are equal, are an error", async () => {
     await inDirectory(async (directory) => {
       const { path } = await record(directory, 0);
@@ -132,6 +179,39 @@ describe("pairs", () => {
           message: expect.stringContaining("different returns"),
         });
     });
+  });
+});
+
+test("each epoch has its own order; a resumed run continues with it, and with its reference", async () => {
+  await inDirectory(async (directory) => {
+    const { path } = await record(directory, 0.5, undefined, 24);
+    const config = { ...small, recorded: [path], epochs: 2, batchSize: 1000, pairsPerGroup: 4 };
+    const environment = errandEnvironment({ turns: 2 });
+    const states: Record<string, unknown>[] = [];
+    const begun = {
+      ...memoryRun(),
+      checkpoint: async ({ state }: Checkpoint) => void states.push(structuredClone(state)),
+    };
+    const textsOf = ({ preferences }: ScriptedPreferences) =>
+      preferences.flatMap(({ pairs }) =>
+        pairs.map(({ chosen, rejected }) => String([chosen.response, rejected.response])),
+      );
+    const whole = new ScriptedPreferences(() => "");
+    await trainDpo({ model: whole, environment, config, run: begun });
+    const texts = textsOf(whole);
+    const [first, second] = [texts.slice(0, texts.length / 2), texts.slice(texts.length / 2)];
+    expect(first.length).toBeGreaterThan(4);
+    expect([...second].sort()).toEqual([...first].sort());
+    expect(second).not.toEqual(first);
+
+    const state = states.find(({ updatesDone }) => updatesDone === 1)!;
+    const saved = { state, trajectories: begun.trajectories, replay: "" };
+    const model = new ScriptedPreferences(() => "");
+    Object.assign(model, { theta: 0.5, reference: 0.25 });
+    const run = { ...memoryRun(), restore: async () => saved };
+    await trainDpo({ model, environment, config, run });
+    expect(model.reference).toBe(0.25);
+    expect(textsOf(model)).toEqual(second);
   });
 });
 

@@ -5,6 +5,7 @@ import { deviation, mean } from "../../lib/statistics/mean.ts";
 import { groupAdvantages } from "../../lib/training/group-advantages.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { likeQwq } from "../support/reasoning-templates.ts";
 import { entropy, ScriptedPolicy } from "../support/scripted-policy.ts";
 
 const small: GrpoConfigInput = {
@@ -243,6 +244,12 @@ describe("a step", () => {
     for (const { grad_norm } of updates) expect(grad_norm).toBeGreaterThan(0);
   });
 
+  test("the next iteration's episodes are scored under the policy that generated them too", async () => {
+    const { updates } = await train({ iterations: 3, learningRate: 10 });
+    expect(updates).toHaveLength(3);
+    for (const { approx_kl } of updates) expect(approx_kl).toBeCloseTo(0, 9);
+  });
+
   test("metrics agree with an independent count of the tokens", async () => {
     const { model, updates } = await train({
       iterations: 1,
@@ -428,6 +435,39 @@ describe("served episodes", () => {
     expect(some.texts).toHaveLength(6);
     expect(advantages(all.texts)).toEqual(expect.arrayContaining(advantages(some.texts)));
     expect((await serve(() => true)).texts).toEqual([]);
+  });
+
+  test("of several sequences have each turn's weights and advantage", async () => {
+    // The template drops the reasoning of the first turn, so the second is a sequence of its own.
+    const lucky = luckyReply(() => 0.5);
+    const reasoning = () => new ScriptedPolicy((...asked) => `why\n</think>\n\n${lucky(...asked)}`, likeQwq);
+    const { run: played } = await train({ iterations: 1 }, undefined, reasoning());
+    const served = played.trajectories.map((trajectory) => ({
+      ...trajectory,
+      turns: trajectory.turns.map((turn, t) => ({ ...turn, info: { constrained: t === 0 } })),
+    }));
+    const run = { ...memoryRun(), nextEpisodes: async () => served };
+    const model = reasoning();
+    const config = {
+      ...small,
+      iterations: 1,
+      credit: "turn",
+      advantage: "mean-only",
+      discount: 0.5,
+    } as const;
+    await trainGrpo({ model, environment: errandEnvironment({ turns: 2 }), run, config });
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts).toHaveLength(16);
+    let compared = 0;
+    for (let i = 0; i < 16; i += 2) {
+      const [first, second] = [texts[i]!, texts[i + 1]!];
+      expect(sum(first.weight as number[])).toBe(0); // constrained
+      expect(sum(second.weight as number[])).toBeCloseTo(1 / 8, 9);
+      // The only reward is at the end, and γ is a half.
+      expect(second.advantages[0]).toBeCloseTo(2 * first.advantages[0]!, 9);
+      if (second.advantages[0] !== 0) compared++;
+    }
+    expect(compared).toBeGreaterThan(0);
   });
 
   test("have θ before the step as the old policy if actions are sampled at another temperature", async () => {

@@ -3,9 +3,10 @@ import { type HopeConfigInput, hopeConfig, trainHope } from "../../lib/algorithm
 import { uniform } from "../../lib/base/random.ts";
 import { type Environment, type Message, nothingUsed } from "../../lib/contract/environment.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { mean } from "../../lib/statistics/mean.ts";
-import { branchTurns } from "../../lib/training/branch-places.ts";
+import { branchPlaces, branchTurns } from "../../lib/training/branch-places.ts";
 import { hopeState } from "../../lib/training/hope-config.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
 import { countActions, type Errand, errandEnvironment } from "../support/errand.ts";
@@ -129,6 +130,19 @@ test("turns are drawn from the range, never twice", () => {
   expect(branchTurns(1, { shares: [0, 1] }, 2, 1)).toEqual([0]);
 });
 
+test("turns are drawn of episodes that no fault ended", () => {
+  const episodes = ["done", "service-fault", "turn-limit", "environment-fault"].map((outcome, id) => ({
+    ...{ id, outcome, turns: [{}, {}] },
+  })) as unknown as Trajectory[];
+  const config = hopeConfig.parse({
+    episodesPerTask: 4,
+    branchedEpisodes: 4,
+    branchRange: { turns: [0, 0] },
+  });
+  const places = branchPlaces(episodes, config);
+  expect(new Set(places.map(({ trajectory }) => trajectory.id))).toEqual(new Set([0, 2]));
+});
+
 describe("an iteration", () => {
   test("plays, branches with proposals, trains the reward model by Monte-Carlo labels, then the actor", async () => {
     const { model, judge, run, rows, result } = await train();
@@ -175,6 +189,13 @@ describe("an iteration", () => {
     expect(rows("loss/reward").map(({ "reward/learning_rate": rate }) => rate)).toEqual(
       rows("loss/reward").map((_, i, all) => 1 - i / all.length),
     );
+  });
+
+  test("numbers its branches after those of earlier iterations", async () => {
+    const { run } = await train({ iterations: 2 });
+    const branches = run.trajectories.filter(({ branch }) => branch !== undefined);
+    expect(branches.some(({ branch }) => branch!.trajectory >= 12)).toBe(true);
+    expect(new Set(run.trajectories.map(({ id }) => id)).size).toBe(run.trajectories.length);
   });
 
   test("counts the steps of branches with actions that cannot be read, as in other episodes", async () => {
@@ -345,6 +366,28 @@ describe("an iteration", () => {
     const all = await train();
     const left = (of: typeof updates) => of.reduce((sum, { pairs }) => sum + pairs!, 0);
     expect(left(all.rows("pairs/left_out"))).toBeGreaterThan(gaps);
+    // Without any pair no step is taken: by its moments, AdamW would move the policy all the same.
+    const equal = await train({}, { judge: new ScriptedJudge(() => 0.5) });
+    const { length } = equal.rows("pairs/left_out");
+    expect(length).toBeGreaterThan(0);
+    expect(left(equal.rows("pairs/left_out"))).toBe(0);
+    expect(equal.model.events.filter(({ kind }) => kind === "step")).toEqual([]);
+  });
+
+  test("that is stopped while it trains the reward model forgets the gradients of both models", async () => {
+    const controller = new AbortController();
+    const run = memoryRun({ signal: controller.signal });
+    const judge = new ScriptedJudge(() => 0.5);
+    const { rewardLoss } = judge;
+    judge.rewardLoss = async (texts) => {
+      controller.abort();
+      return rewardLoss.call(judge, texts);
+    };
+    const model = new ScriptedPreferences(replies(() => [proposed("a cup")], ["soap", "key", "lamp", "map"]));
+    const environment = silentDesk() as Environment<unknown>;
+    const result = await trainHope({ model, rewardModel: judge, environment, run, config: small });
+    expect(result.stopped).toBe(true);
+    for (const { events } of [model, judge]) expect(events.at(-1)).toEqual({ kind: "discard" });
   });
 
   test("measures the reward model on episodes that it was not trained on, after every epoch", async () => {

@@ -119,6 +119,30 @@ describe("replay draws from", () => {
     });
   });
 
+  test("the last iteration, also after an earlier version's checkpoint, which lacks the iterations' sizes", async () => {
+    await inDirectory(async (directory) => {
+      let earlier: Record<string, unknown> = {};
+      const begun = {
+        ...memoryRun(),
+        checkpoint: async ({ state, replay }: Checkpoint) => {
+          if (state.iteration !== 1 || state.updatesDone !== 2) return;
+          const { latest: _, ...others } = structuredClone(state) as Record<string, unknown>;
+          earlier = others;
+          replay!.save(directory);
+        },
+      };
+      const options = { model: script(), environment: errandEnvironment() };
+      const config = { ...small, ...many, replayIterations: 1, iterations: 2 };
+      await trainNlac({ ...options, config, run: begun });
+      const saved = { state: earlier, trajectories: begun.trajectories, replay: directory };
+      const run = { ...memoryRun(), restore: async () => saved };
+      await trainNlac({ ...options, config, run });
+      expect(run.drawn).toHaveLength(4);
+      const drawn = new Set(run.drawn.flatMap(({ trajectory }) => trajectory));
+      expect([...drawn].sort()).toEqual([2, 3]);
+    });
+  });
+
   test("an iteration without drawable transitions has no updates", async () => {
     const environment = errandEnvironment();
     const start = environment.start;

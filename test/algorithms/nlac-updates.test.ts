@@ -1,7 +1,8 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { type NlacConfigInput, trainNlac } from "../../lib/algorithms/nlac.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import type { DistilledText } from "../../lib/model/language-model.ts";
+import { ReplayBuffer } from "../../lib/replay/buffer.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { kls, small, train } from "../support/nlac-training.ts";
@@ -83,6 +84,15 @@ describe("the order of an update", () => {
     expect(moves).toEqual([0, 3, 6, 9]); // after the start, counted over the run, not per iteration
   });
 
+  test("θ̄ moves also in an update that no refinement can be trained on", async () => {
+    const model = script({ refiner: "no form" });
+    await train(model, { updatesPerIteration: 2, targetRate: 0.25 });
+    const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
+    const update = ["kl", "step", "target"];
+    expect(kinds).toEqual(["target", ...update, ...update]);
+    expect(model.events.at(-1)).toMatchObject({ targetRate: 0.25 });
+  });
+
   test("both learning rates follow the schedule over the updates of the run", async () => {
     const model = script();
     const { run } = await train(model, {
@@ -134,6 +144,16 @@ describe("the order of an update", () => {
     }
   });
 
+  test("an L1 that is not finite, or below 0 by rounding, does not end the run", async () => {
+    const model = script();
+    model.kl = ({ student }) => (model.decode(student).includes("OBSERVED") ? Number.NaN : -1e-9);
+    const { run } = await train(model, { updatesPerIteration: 2 });
+    const l1 = run.drawn.flatMap((drawn) => drawn.l1);
+    expect(l1).toContain(null);
+    expect(l1.some((value) => value !== null && value < 0)).toBe(true);
+    expect(run.rows.at(-1)!.values["replay/untaught"]).toBe(0);
+  });
+
   test("importance weights correct the bias of prioritized sampling, to the degree of β", async () => {
     const model = script();
     const turnOf = (text: DistilledText) => model.decode(text.student).split("OBSERVED").length - 1;
@@ -145,6 +165,26 @@ describe("the order of an update", () => {
       const share = (text.weight as number) * text.response.length * 8;
       expect(share).toBeCloseTo([1, 1 / 2, 1 / 4][turnOf(text)]!, 5);
     }
+  });
+
+  test("a target has the importance weight of its own draw, also if an earlier draw has no target", async () => {
+    const model = script();
+    const { reply } = model;
+    const observed = (prompt: string) => prompt.split("OBSERVED").length - 1;
+    model.reply = (prompt, ...rest) =>
+      roleOf(prompt) === "backup" && observed(prompt) === 1 ? "no form" : reply(prompt, ...rest);
+    const draw = { indices: [0, 1, 2], probabilities: [0.2, 0.4, 0.4], weights: [1, 0.5, 0.25] };
+    const sample = vi.spyOn(ReplayBuffer.prototype, "sample").mockReturnValue(draw);
+    await train(model, { importanceExponent: 1, targets: "parsed", batchSize: 3 });
+    sample.mockRestore();
+    const shares = kls(model).map(({ student, response, weight }) => [
+      observed(model.decode(student)),
+      (weight as number) * response.length,
+    ]);
+    expect(shares).toEqual([
+      [1, expect.closeTo(0.5 / 2, 12)],
+      [2, expect.closeTo(0.25 / 2, 12)],
+    ]);
   });
 
   test("ten consecutive skipped steps on one of the losses stop the run; fewer do not", async () => {

@@ -5,7 +5,7 @@ import { silentProgress } from "../../lib/display/progress.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { succeeded } from "../../lib/episodes/trajectory.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { type Checkpoint, memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -67,6 +67,28 @@ test("restart begins each iteration's updates at the initial weights, with the b
   await expect(train({ restart: true }, undefined, plain as never)).rejects.toMatchObject({
     code: "ERR_CONFIG",
   });
+});
+
+test("restart does not go back within an iteration that is resumed", async () => {
+  const states: Record<string, unknown>[] = [];
+  const begun = {
+    ...memoryRun(),
+    checkpoint: async ({ state }: Checkpoint) => void states.push(structuredClone(state)),
+  };
+  const environment = errandEnvironment({ turns: 2 });
+  const config = { ...small, restart: true };
+  await trainRft({ model: new ScriptedPolicy(luckyReply(() => 0.5)), environment, config, run: begun });
+  const state = states.find(({ updatesDone }) => updatesDone === 1)!;
+  const saved = { state, trajectories: begun.trajectories, replay: "" };
+  const model = new ScriptedPolicy(luckyReply(() => 0.5));
+  model.reference = 0;
+  model.theta = 3; // after the first update
+  const before: number[] = [];
+  model.before = (operation) => {
+    if (operation === "step") before.push(model.theta);
+  };
+  await trainRft({ model, environment, config, run: { ...memoryRun(), restore: async () => saved } });
+  expect(before).toEqual([3]);
 });
 
 test("restart begins the schedule again too: every iteration is a training of its own", async () => {

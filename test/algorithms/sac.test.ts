@@ -405,6 +405,25 @@ describe("the value after the last action of a sequence", () => {
     expect(losses![0]!.rewards.at(-1)).toBe(0.75);
     const ended = await train({ batchSize: 1 });
     expect(ended.calls.flatMap(({ texts }) => texts).map(({ rewards }) => sum(rewards))).toEqual([0]);
+    // It does not replace a reward that the last turn has.
+    const paying = errandEnvironment({ turnLimitEnds: false });
+    const { start } = paying;
+    paying.start = async (...args) => {
+      const episode = await start(...args);
+      return { ...episode, step: async (action) => ({ ...(await episode.step(action)), reward: 0.25 }) };
+    };
+    const paid = (await train({ batchSize: 1 }, { environment: paying })).calls.at(-1)!;
+    expect(paid.texts[0]!.rewards.filter((reward) => reward !== 0)).toEqual([0.25, 0.25, 0.25 + 0.75]);
+  });
+
+  test("is at the temperature of the update, which tuning changes", async () => {
+    const environment = errandEnvironment({ turnLimitEnds: false });
+    const config = { temperature: 0.1, targetEntropy: 0.9, temperatureLearningRate: 0.5 };
+    const { calls } = await train({ ...config, updatesPerIteration: 2, batchSize: 1 }, { environment });
+    const temperatures = (gradient?: false) =>
+      calls.flatMap(({ options }) => (options.withGradient === gradient ? [options.temperature] : []));
+    expect(new Set(temperatures()).size).toBe(2);
+    expect(temperatures(false)).toEqual(temperatures());
   });
 
   test("is added to the turn's reward if reasoning makes each turn a sequence of its own", async () => {

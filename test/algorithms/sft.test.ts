@@ -98,6 +98,17 @@ describe("recorded episodes", () => {
       expect(all.texts.map(({ prompt, response }) => String([...prompt, ...response])).toSorted()).toEqual(
         keys(trajectories).toSorted(),
       );
+      // Nothing of an episode that ended in a fault is imitated: how it would have gone on is unknown.
+      const [faulty, ...others] = trajectories;
+      const mixed = join(directory, "mixed.jsonl");
+      const writer = new RecordWriter(mixed);
+      for (const one of [{ ...faulty!, outcome: "service-fault" as const }, ...others])
+        writer.append(toRecord(one));
+      writer.close();
+      const some = await train({ recorded: [mixed], epochs: 1, select: "all" });
+      expect(some.texts.map(({ prompt, response }) => String([...prompt, ...response])).toSorted()).toEqual(
+        keys(others).toSorted(),
+      );
     });
   });
 
@@ -144,6 +155,12 @@ describe("recorded episodes", () => {
       expect(run.rows[0]!.values["data/too_long"]).toBe(
         lengths.filter((length) => length > maxTokens).length,
       );
+      const short = Object.assign(new ScriptedPolicy(() => ""), { maxPositions: maxTokens });
+      const limited = memoryRun();
+      const config = { ...small, recorded: [path], epochs: 1, select: "all" } as const;
+      const environment = errandEnvironment({ turns: 2 });
+      await trainSft({ model: short, environment, config, run: limited });
+      expect(limited.rows[0]!.values).toEqual(run.rows[0]!.values); // the context is a limit, too
       await expect(train({ recorded: [path], maxTokens: 5 })).rejects.toMatchObject({ code: "ERR_CONFIG" });
       await expect(train({ recorded: [path], successReward: 7 })).rejects.toMatchObject({
         code: "ERR_CONFIG",

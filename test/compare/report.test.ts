@@ -75,6 +75,27 @@ test("differences have an interval and an exact p, and pairs are permuted within
     expect(paired.means.estimate).toBeCloseTo(0.094, 12);
   }));
 
+test("a single run has no difference from the reference", () =>
+  inDirectory((directory) => {
+    const write = writer(directory);
+    write("nlac", [0.7, 0.6, 0.8]);
+    write("grpo", [0.5]);
+    const [, grpo] = reportOn(comparisonOf(), directory).methods;
+    expect(grpo).toMatchObject({ counted: 1, mean: 0.5, difference: null });
+  }));
+
+test("the curve of a method that takes fewer steps ends there", () =>
+  inDirectory((directory) => {
+    const methods = [
+      { name: "nlac", recipe: "errands" },
+      { name: "grpo", recipe: "errands", environmentSteps: 500 },
+    ];
+    const comparison = comparisonOf({ methods });
+    writeRuns(comparison, directory);
+    const ends = reportOn(comparison, directory).methods.map(({ curves }) => curves.steps.at(-1)!.at);
+    expect(ends).toEqual([1000, 500]);
+  }));
+
 test("a single method has no columns of comparisons", () =>
   inDirectory((directory) => {
     writer(directory)("nlac", [0.1, 0.2, 0.3]);
@@ -218,6 +239,21 @@ test("runs of different builds are reported and not pooled", () =>
     expect(runTable(report).rows.find((cells) => cells[0] === "nlac" && cells[1] === "2")![2]).toBe(
       "finished, other build",
     );
+  }));
+
+test("the build that counts is that of the runs that are over, however many others have begun", () =>
+  inDirectory((directory) => {
+    const begin = (name: string, seed: number, commit: string, steps: number) => {
+      const path = join(directory, name, String(seed));
+      const rows = [{ step: 0, values: { "eval/success": 0.5, environment_steps: steps } }];
+      writeRun(path, rows, {}, [{ version: "0.1.0", commit, core: null }]);
+      return path;
+    };
+    writeOutcome(begin("nlac", 0, "aaa", 1000));
+    for (const seed of [0, 1, 2]) begin("grpo", seed, "bbb", 100);
+    const { build, methods } = reportOn(comparisonOf(), directory);
+    expect(build).toBe("nlac 0.1.0 at aaa");
+    expect(methods.map(({ counted }) => counted)).toEqual([1, 0]);
   }));
 
 test("curves are drawn by steps, by generated tokens and by gradient tokens", () =>

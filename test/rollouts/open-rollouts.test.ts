@@ -101,6 +101,16 @@ test.each(both)("%s gets and returns exact token ids, and the learner's text", a
   });
 });
 
+test.each(both)("no prompt is longer than the context of %s", async (engine) => {
+  const json = { object: "list", data: [{ id: "base", max_model_len: 40 }] };
+  const intercept = ({ path }: { path: string }) => (path === "/v1/models" ? { json } : undefined);
+  await scene(engine, [{ intercept }], async ({ learner, start }) => {
+    const { model } = await start();
+    expect(learner.maxPositions).toBeGreaterThan(40);
+    expect(model.maxPositions).toBe(40);
+  });
+});
+
 test.each(both)("%s gets weights before the first answer, and then every third step", async (engine) => {
   await scene(engine, [{}], async ({ learner, servers, shared, start }) => {
     const { model, of } = await start({ every: 3 });

@@ -142,6 +142,23 @@ test("an answer of other weights or that was aborted is refused, and the request
   expect(servers.refused).toBe(2);
 });
 
+test("an answer that began before a switch is refused, also of a server that names no weights", async () => {
+  let end = (_: Answer): void => {};
+  let calls = 0;
+  const generate = (_: string, weights: Weights | undefined) => {
+    if (++calls === 1) return new Promise<Answer>((resolve) => (end = resolve));
+    return { ...answer, tokens: [weights?.label === "v2" ? 2 : 1] };
+  };
+  const { servers } = await opened(1, { generate });
+  await servers.install(version("v1"));
+  const asked = servers.generate(request(1), undefined);
+  await vi.waitFor(() => expect(calls).toBe(1));
+  await servers.install(version("v2"));
+  end(answer);
+  expect((await asked).tokens).toEqual([2]);
+  expect(servers.refused).toBe(1);
+});
+
 test("a server that names its weights must do so in every answer: one that was restarted is given up", async () => {
   const generate = (url: string): Answer => (url === "a" ? answer : { ...answer, label: "v1" });
   const { servers, warnings } = await opened(2, { generate, labels: true }, 0);
@@ -239,6 +256,21 @@ test("nor do two of requests that were sent together", () =>
     }
     for (const { resolve } of sent) resolve(answer);
     expect(await Promise.all(answers)).toEqual([answer, answer]);
+  }));
+
+test("nor do failures before and after a usable answer", () =>
+  withClock(async (to) => {
+    const failsAt = [0, undefined, 25_000, 35_000, undefined];
+    const generate = () => {
+      const at = failsAt.shift();
+      if (at === undefined) return answer;
+      to(at);
+      throw new HttpFault("broken", 500);
+    };
+    const { servers } = await opened(1, { generate }, 30_000, true);
+    expect(await servers.generate(request(1), undefined)).toEqual(answer);
+    expect(await servers.generate(request(2), undefined)).toEqual(answer);
+    expect(failsAt).toEqual([]);
   }));
 
 test("a server that is full is not given up while it works on earlier requests", () =>

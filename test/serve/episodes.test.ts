@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it, vi } from "vitest";
 import { keepShelf } from "../../examples/ai-sdk-agent.ts";
@@ -86,7 +86,8 @@ describe("a recording", () => {
       const again = await turn(client, messages, "one"); // its first answer was lost on the way
       messages.push(again.said, say("Go on"));
       await turn(client, messages, "one");
-      await turn(client, messages, "one");
+      await reward("one", { reward: 0.5, terminated: false });
+      await turn(client, messages, "one"); // repeated after its reward, which stays
       const foreign = turn(client, [say("Something else")], "one");
       await expect(foreign).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
       const forked = client.chat.completions.create({ model: "scripted", messages, n: 2 });
@@ -94,7 +95,7 @@ describe("a recording", () => {
 
       expect(await reward("nobody", { reward: 1 })).toMatchObject({ status: 404 });
       expect(await reward("one", { reward: "much" })).toMatchObject({ status: 400 });
-      expect(await reward("one", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
+      expect(await reward("one", { reward: 1 })).toMatchObject({ status: 200, turns: 2, reward: 1.5 });
       expect(await reward("one", { reward: 2 })).toMatchObject({ status: 400 });
       await expect(turn(client, messages, "one")).rejects.toMatchObject({ status: 400 });
       await server.close(20);
@@ -403,6 +404,43 @@ describe("an open episode", () => {
         Array.from({ length: 100 }, (_, i) => [`${i}`, i]),
       );
       episodes.close();
+    }));
+
+  it("is neither continued by an answer that another one overtook, nor after it was recorded", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const [record, path] = [join(directory, "episodes.jsonl"), join(directory, "open.jsonl")];
+      const openEpisodes = () =>
+        new Episodes(record, 1_000_000, {
+          open: new OpenLog(path),
+          restore: (conversation) => model.restoreConversation(conversation),
+        });
+      const episodes = openEpisodes();
+      const begun = model.conversation([{ role: "user", content: "Task" }]);
+      const [generation] = await model.generate([{ tokens: begun.prompt() }]);
+      const add = (place: ReturnType<Episodes["place"]>, asked: string, before = begun) =>
+        episodes.add(place, {
+          ...{ messages: [], asked, key: `after ${asked}`, calls: false, state: before.length },
+          ...{ generation: generation!, conversation: before.fork().appendGeneration(generation!) },
+        });
+      add(episodes.place("one", named("x")), "x");
+      // Two requests continue the same turn at once.
+      const [first, second] = [0, 1].map(() => episodes.place("one", named("after x")));
+      const next = first!.before!.fork().append({ role: "user", content: "Go on" });
+      add(first!, "y", next);
+      expect(() => add(second!, "z", next)).toThrow(
+        expect.objectContaining({ message: expect.stringContaining("was continued with another reply") }),
+      );
+      // A crash after the recording, before the log says so.
+      const log = readFileSync(path);
+      expect(episodes.reward("one", 1, { terminated: true, truncated: false })).toMatchObject({ turns: 2 });
+      episodes.close();
+      writeFileSync(path, log);
+      const again = openEpisodes();
+      expect(again.open).toBe(0);
+      expect(() => again.place("one", named("after y"))).toThrow(/is over; its reward is 1/);
+      again.close();
+      expect([...readEpisodeRecords(record)]).toHaveLength(1);
     }));
 
   it("counts against the limit of open episodes, and of names that are refused", () =>

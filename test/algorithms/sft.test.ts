@@ -157,7 +157,7 @@ describe("recorded episodes", () => {
       );
       const short = Object.assign(new ScriptedPolicy(() => ""), { maxPositions: maxTokens });
       const limited = memoryRun();
-      const config = { ...small, recorded: [path], epochs: 1, select: "all" } as const;
+      const config: SftConfigInput = { ...small, recorded: [path], epochs: 1, select: "all" };
       const environment = errandEnvironment({ turns: 2 });
       await trainSft({ model: short, environment, config, run: limited });
       expect(limited.rows[0]!.values).toEqual(run.rows[0]!.values); // the context is a limit, too

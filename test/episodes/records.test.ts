@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
-import { readSampled, toRecord } from "../../lib/episodes/records.ts";
+import { latestEpisodes, readSampled, toRecord } from "../../lib/episodes/records.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { play, reply } from "../support/errand-play.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
@@ -58,5 +58,25 @@ test("records without `terminated` and `truncated` get them from their outcome",
     }
     // They are the same when written again.
     expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
+  });
+});
+
+test("of an episode that was played again after a fault the later record counts", async () => {
+  const model = new ScriptedModel(reply);
+  const [played] = await play({ model, episodes: [{ id: 0, task: { word: "key" } }] });
+  await inDirectory((directory) => {
+    const path = join(directory, "episodes.jsonl");
+    const writer = RecordWriter.resume(path);
+    for (const [id, outcome] of [
+      [2, "service-fault"],
+      [0, "done"],
+      [2, "turn-limit"],
+    ] as const)
+      writer.append(toRecord({ ...played!, id, outcome }));
+    writer.close();
+    expect(latestEpisodes(path).map(({ id, outcome }) => [id, outcome])).toEqual([
+      [0, "done"],
+      [2, "turn-limit"],
+    ]);
   });
 });

@@ -94,7 +94,7 @@ describe("pass^k", () => {
 
   test("pass^1 has the interval of success, and more tasks narrow it", () => {
     const three = [4, 1, 0].map((successes) => ({ successes, trials: 4 }));
-    // Tasks that differ much count once each; those that differ little count for up to all trials.
+    // If tasks differ much, a task counts as one observation; if they hardly differ, each trial does.
     const alike = [3, 2, 2, 1].map((successes) => ({ successes, trials: 4 }));
     for (const tasks of [three, alike]) {
       const outcomes = tasks.map(({ successes }) => [0, 1, 2, 3].map((i) => Number(i < successes)));

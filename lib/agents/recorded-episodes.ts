@@ -5,7 +5,7 @@ import { inSlices } from "../base/slices.ts";
 import { type EpisodeRecord, readPlacedEpisodes } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import { badRequest, noEpisode, requireTrained } from "../serve/request-error.ts";
+import { noEpisode, noTurn, requireTrained } from "../serve/request-error.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { WrittenCalls } from "../tokens/template.ts";
 import type { CorrectionRequest } from "./endpoints.ts";
@@ -49,8 +49,7 @@ export class RecordedEpisodes {
     const { turns, split, conversation } = record;
     requireTrained(episode, split);
     const corrected = turns[turn];
-    if (corrected === undefined)
-      throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
+    if (corrected === undefined) throw noTurn(turns.length);
     return this.#model.restoreConversation(conversation).prefix(corrected.state);
   }
 

@@ -132,7 +132,8 @@ export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<
  */
 function chooseTasks<Task>(all: readonly Task[], source: string, config: ReactConfig): Task[] {
   const { trials, seed } = config;
-  if (all.length === 0) throw new NlacError("ERR_CONFIG", `${source}: there are no tasks.`);
+  if (all.length === 0)
+    throw new NlacError("ERR_CONFIG", `${source}: there are no tasks. Name another environment or split.`);
   const episodes = config.episodes ?? Math.min(defaultTasks, all.length) * trials;
   if (episodes > all.length * trials) {
     throw new NlacError(

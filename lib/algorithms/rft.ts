@@ -288,7 +288,7 @@ class Successes {
     return new Set(this.#tasks).size;
   }
 
-  /** Adds the episode's actions if it is to be imitated; returns whether it is. */
+  /** Adds the actions of an episode that qualifies for imitation. Returns false for other episodes. */
   add(trajectory: Trajectory): boolean {
     const actions = this.#imitable(trajectory);
     if (actions === undefined) return false;

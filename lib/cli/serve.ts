@@ -72,7 +72,10 @@ export function registerServe(program: Command): void {
       "online" as const,
     )
     .option("--record <file>", "append every episode that gets a reward to a file for training")
-    .option("--train <recipe>", "train the model on the episodes of its clients while it is served")
+    .option(
+      "--train <recipe>",
+      "a recipe's name or file: train the model on the episodes of its clients while it is served",
+    )
     .option(
       "--set <field=value>",
       "with --train: change a field of the recipe (the value is JSON or text); may be repeated",

@@ -360,10 +360,13 @@ function hubError(error: unknown, name: HubName, address: string, known: boolean
       options,
     );
   const cause = (error as Error).cause as Error | undefined;
-  const reason = status === undefined ? (cause?.message ?? (error as Error).message) : `status ${status}`;
+  const [reason, advice] =
+    status === undefined
+      ? [cause?.message ?? (error as Error).message, "Check the network; behind a proxy, set HTTPS_PROXY."]
+      : [`status ${status}`, "Run the command again later."];
   return new NlacError(
     "ERR_DOWNLOAD",
-    `${model} is not a local directory, and the request to ${hub} failed: ${reason}.`,
+    `${model} is not a local directory, and the request to ${hub} failed: ${reason}. ${advice}`,
     options,
   );
 }

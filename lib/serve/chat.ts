@@ -98,8 +98,9 @@ export class Chats {
     this.#queue.checkModel(request.model);
     const named = (header: string) => {
       const name = c.req.header(header) || undefined;
-      if (name !== undefined && name.length > maxName)
-        throw badRequest(`A name may have ${maxName} characters at most.`, header);
+      // Clients encode other characters in a header and in an address in different ways.
+      if (name !== undefined && (name.length > maxName || /[^ -~]/.test(name)))
+        throw badRequest(`A name may have ${maxName} characters at most, all of them ASCII.`, header);
       return name;
     };
     const name = named(episodeHeader);

@@ -36,7 +36,7 @@ import {
   requestHash,
   withReward,
 } from "./repeated-rewards.ts";
-import { badRequest, noEpisode, type RequestError, requireTrained } from "./request-error.ts";
+import { badRequest, noEpisode, noTurn, type RequestError, requireTrained } from "./request-error.ts";
 import type { Place, ServedTurn } from "./served-turn.ts";
 import { idleEpisodes, paidWorkers, workersOf } from "./sub-episodes.ts";
 import { UnnamedEpisodes } from "./unnamed-episodes.ts";
@@ -246,8 +246,7 @@ export class Episodes {
     }
     const episode = this.#openEpisode(name);
     const at = turn ?? episode.turns.length - 1;
-    if (at >= episode.turns.length)
-      throw badRequest(`The episode has ${episode.turns.length} turns; the first is turn 0.`, "turn");
+    if (at >= episode.turns.length) throw noTurn(episode.turns.length);
     const turns = episode.turns.map((one, i) => (i === at ? { ...one, reward: one.reward + reward } : one));
     const last = turns.length - 1;
     if (observation !== undefined) turns[last] = { ...turns[last]!, observation };
@@ -287,8 +286,7 @@ export class Episodes {
     const { turns, conversation, split } = this.#openEpisode(name);
     requireTrained(name, split);
     const found = turns[turn];
-    if (found === undefined)
-      throw badRequest(`The episode has ${turns.length} turns; the first is turn 0.`, "turn");
+    if (found === undefined) throw noTurn(turns.length);
     return conversation.prefix(found.state);
   }
 
@@ -499,7 +497,7 @@ export class Episodes {
       ended === undefined
         ? "was dropped: it was idle or deleted, or there was no room"
         : `is over; its reward is ${ended.reward}`;
-    return conflict(`The episode ${name} ${how}.`);
+    return conflict(`The episode ${name} ${how}. Give a new episode another name.`);
   }
 
   #forgetOldest(latest: string): void {

@@ -140,7 +140,7 @@ const tool = known(
           .nullish()
           .transform((text) => text ?? ""),
         parameters: z
-          .record(z.string(), z.unknown())
+          .record(z.string(), z.unknown(), { error: "must be a JSON Schema, as an object" })
           .nullish()
           .transform((schema) => schema ?? { type: "object", properties: {} }),
       },
@@ -232,7 +232,7 @@ export const chatRequest = known(
           json_schema: known(
             {
               schema: z
-                .record(z.string(), z.unknown())
+                .record(z.string(), z.unknown(), { error: "must be a JSON Schema, as an object" })
                 .refine((schema) => byteLength(schema) <= most.schemaBytes, {
                   error: `a schema may have ${most.schemaBytes} bytes at most`,
                 }),
@@ -397,14 +397,18 @@ export function mayCall({ tools, tool_choice }: ChatRequest): boolean {
 /**
  * The functions of which one must be called; undefined if a call is not required.
  *
- * @throws RequestError of status 400 for an unknown name
+ * @throws RequestError of status 400 for an unknown name, or without tools
  */
 export function mustCall(request: ChatRequest): ToolSchema[] | undefined {
   const { tool_choice: choice } = request;
   if (choice == null || choice === "auto" || choice === "none") return undefined;
   const tools = toolsIn(request);
-  const named = choice === "required" ? tools : tools.filter(({ name }) => name === choice.function.name);
-  if (named.length === 0) throw badRequest("tool_choice: no tool has this name.", "tool_choice");
+  if (tools.length === 0) throw badRequest("tool_choice: the request has no tools.", "tool_choice");
+  if (choice === "required") return tools;
+  const { name } = choice.function;
+  const named = tools.filter((tool) => tool.name === name);
+  if (named.length === 0)
+    throw badRequest(`tool_choice: no tool is named ${JSON.stringify(name)}.`, "tool_choice");
   return named;
 }
 

@@ -86,10 +86,14 @@ export class RequestQueue {
   checkModel(name: string): void {
     if (name === this.#options.name) return;
     const pinned = this.#versionIn(name);
-    if (pinned !== undefined && this.learner.versions?.().includes(pinned)) return;
+    const stored = this.learner.versions?.();
+    if (pinned !== undefined && stored?.includes(pinned)) return;
+    const served = JSON.stringify(this.#options.name);
     throw new RequestError(
       404,
-      `This server has no model ${JSON.stringify(name)}; it serves ${JSON.stringify(this.#options.name)}.`,
+      pinned !== undefined && stored !== undefined
+        ? `The version ${pinned} of ${served} is not stored. GET /v1/versions lists the stored ones.`
+        : `This server has no model ${JSON.stringify(name)}; it serves ${served}.`,
       "model_not_found",
       "model",
     );

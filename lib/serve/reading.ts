@@ -104,7 +104,11 @@ export class RequestReader {
     this.#checkBytes(bytes, "messages");
     const tools = toolsIn(request);
     if (tools.length > 0 && !this.template.readsTools)
-      throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
+      throw badRequest(
+        "The model's chat template does not support tools, so the model would not see them. Serve a model whose " +
+          "template does, or describe the tools in a message.",
+        "tools",
+      );
     return {
       ...{ request, messages, tools, names: namesOf(messages, tools) },
       grammar: this.#grammarOf(request, messages, tools),

@@ -3,6 +3,7 @@
  * paths, which only its log has.
  */
 
+import { counted } from "../base/counted.ts";
 import { type ErrorCode, NlacError } from "../base/errors.ts";
 
 /** Maximum length of an error's message, which may quote the request. */
@@ -49,7 +50,17 @@ export function badRequest(
 }
 
 export function noEpisode(name: string): RequestError {
-  return new RequestError(404, `There is no episode ${name}.`, "episode_not_found");
+  return new RequestError(
+    404,
+    `There is no episode ${name}: no request with this x-episode-id was answered, or the episode was deleted, ` +
+      "or lost when a server without --train stopped.",
+    "episode_not_found",
+  );
+}
+
+/** The error of a request for a turn that an episode of `turns` turns does not have. */
+export function noTurn(turns: number): RequestError {
+  return badRequest(`The episode has ${counted(turns, "turn")}; the first is turn 0.`, "turn");
 }
 
 /** Throws a RequestError of status 400 for an episode that is held out of training. */

@@ -274,7 +274,7 @@ class Service {
     const { name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
     app.onError((error, c) => answerError(c, error, this.#options.log));
     app.notFound((c) =>
-      answerError(c, new RequestError(404, `There is no ${c.req.method} ${c.req.path}.`, "not_found")),
+      answerError(c, noEndpoint(c.req.method, c.req.path, this.#options.extend !== undefined)),
     );
     if (corsOrigins.length > 0) app.use("*", corsFor(corsOrigins));
     app.use("*", guard({ host, allowHosts, corsOrigins }));
@@ -340,7 +340,7 @@ class Service {
 const maxSmallBody = 65_536;
 
 const rewardRequest = z.strictObject({
-  reward: z.number(),
+  reward: z.number({ error: "must be a finite number (JSON.stringify writes NaN and Infinity as null)" }),
   /** The turn that is rewarded, from 0. Default: the last one. */
   turn: z.int().min(0).optional(),
   /**
@@ -356,6 +356,31 @@ const rewardRequest = z.strictObject({
   /** Whether the agent's own limit cut the episode: it then ends without an outcome. */
   truncated: z.boolean().default(false),
 });
+
+/** The error of a request to an address that the server does not have, with the usual reason. */
+function noEndpoint(method: string, path: string, trains: boolean): RequestError {
+  const reasons: [boolean, string][] = [
+    [!path.startsWith("/v1/"), "The base URL ends in /v1."],
+    [
+      path.startsWith("/v1/responses"),
+      "The Responses API is not supported: let the client use POST /v1/chat/completions.",
+    ],
+    [
+      /^\/v1\/episodes\/.+\/.+\/(reward|corrections)$/.test(path),
+      "Encode the name of the episode with encodeURIComponent.",
+    ],
+    [
+      !trains && /^\/v1\/(training|versions|metrics|tasks|episodes\/[^/]+\/corrections)(\/|$)/.test(path),
+      "Only servers with --train have it.",
+    ],
+  ];
+  const found = reasons.find(([applies]) => applies);
+  return new RequestError(
+    404,
+    `There is no ${method} ${path}.${found === undefined ? "" : ` ${found[1]}`}`,
+    "not_found",
+  );
+}
 
 function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
   const answer = asRequestError(error);

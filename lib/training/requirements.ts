@@ -34,9 +34,13 @@ export async function requireTasks<Task>(
 ): Promise<Task[]> {
   const tasks = await tasksOf(environment, split);
   if (tasks.length > 0) return tasks;
+  const name = environment.name;
   throw new NlacError(
     "ERR_CONFIG",
-    `${environment.name} has no tasks to ${split} on. Its tasks("${split}") is empty.`,
+    name === "recorded"
+      ? 'The environment "recorded" has no tasks. To train on recorded episodes, set config.recorded and ' +
+          "config.episodesPerIteration=0; to train on the episodes of clients, use nlac serve --train."
+      : `${name} has no tasks to ${split} on. Its tasks("${split}") is empty.`,
   );
 }
 

@@ -124,7 +124,11 @@ it("keeps versions, answers with a pinned one, and goes back to one, also when t
     const oldest = data.at(-1)!.id;
     const pinned = await ask("pinned", "A new errand", {}, `errands-base@${oldest}`);
     expect(pinned.response.headers.get("x-nlac-version")).toBe(oldest);
-    await expect(ask("x", "y", {}, "errands-base@9.9")).rejects.toMatchObject({ status: 404 });
+    await expect(ask("x", "y", {}, "errands-base@9.9")).rejects.toMatchObject({
+      status: 404,
+      code: "model_not_found",
+      message: expect.stringContaining("The version 9.9 of"),
+    });
 
     await client.post(`/versions/${oldest}/rollback`);
     await until(() => server.version === `2.${oldest.split(".")[1]}`);

@@ -149,6 +149,14 @@ test("a model plays the same way; tasks are spread evenly, at most trials times 
   await expect(evaluateReact({ model, environment, config: { tasks: 4 } as never })).rejects.toThrow(/tasks/);
 });
 
+test("an environment without tasks of the split is refused", async () => {
+  const environment = { ...errandEnvironment(), tasks: async () => [] };
+  await expect(evaluateReact({ model: scriptedRoles(), environment, config: {} })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+    message: expect.stringMatching(/there are no tasks\. Name another environment or split\.$/),
+  });
+});
+
 test("no episode has the seed of one of training or of its evaluations, if they have the same seed", async () => {
   const environment = errandEnvironment({ turns: 2 });
   const { start } = environment;

@@ -17,12 +17,15 @@ import { loadModule } from "../../lib/base/load-module.ts";
 import { loadComparison, planRuns } from "../../lib/compare/comparison.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import { openEnvironment } from "../../lib/environments/registry.ts";
+import { readEpisodeRecords } from "../../lib/episodes/records.ts";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import type { MetricsRow } from "../../lib/run/metrics.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
+import { serve } from "../../lib/serve/server.ts";
 import { reportConfig } from "../../lib/sinks/config.ts";
 import { openSinks, Reporting } from "../../lib/sinks/reporting.ts";
+import { CallingModel } from "../support/calling-model.ts";
 import { nlac } from "../support/command-line.ts";
 import { jsonServer } from "../support/json-server.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
@@ -102,6 +105,26 @@ const runs: Record<string, () => Promise<void>> = {
     }
   },
   "README.md 2": async () => expect(await problemsOf(written("README.md 2"))).toEqual([]),
+  async "docs/agents.md 1"() {
+    const called = new CallingModel((prompt) =>
+      prompt.includes("<tool_response>")
+        ? "Done."
+        : '<tool_call>\n{"name": "order", "arguments": {"item": "rice"}}\n</tool_call>',
+    );
+    const record = join(directory, "agent.jsonl");
+    const server = await serve({ learner: called, name: "Qwen2.5-0.5B-Instruct", port: 0, record });
+    try {
+      const path = written("docs/agents.md 1", (code) => code.replace("http://127.0.0.1:8000", server.url));
+      const { orderRice } = (await loadModule(path)) as { orderRice(): Promise<number> };
+      expect([await orderRice(), await orderRice()]).toEqual([1, 1]);
+    } finally {
+      await server.close(20);
+    }
+    expect([...readEpisodeRecords(record)].map(({ reward, turns }) => [reward, turns.length])).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
+  },
   async "docs/comparing.md 1"() {
     copyFileSync(join(root, "recipes", "errands.ts"), join(directory, "my-recipe.ts"));
     const planned = await planRuns(await loadComparison(written("docs/comparing.md 1")));
@@ -241,7 +264,8 @@ async function reported(name: string, requests: unknown[], lines: unknown[][]): 
 
 beforeAll(async () => {
   mkdirSync(join(directory, "node_modules"));
-  symlinkSync(join(root, "node_modules", "zod"), join(directory, "node_modules", "zod"));
+  for (const name of ["zod", "openai"])
+    symlinkSync(join(root, "node_modules", name), join(directory, "node_modules", name));
   const learner = await tinyLearner({}, { ...tinyConfig, max_position_embeddings: 8192 });
   await learner.exportHuggingFace(model);
   await learner.dispose();

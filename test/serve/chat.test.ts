@@ -359,7 +359,18 @@ describe("the openai client", () => {
       /chat_template_kwargs: the chat template takes no/,
     ],
     [{ top_k: -2 }, /top_k/],
-    [{ tool_choice: "required" }, /tool_choice: no tool has this name/],
+    [{ tool_choice: "required" }, /tool_choice: the request has no tools/],
+    [
+      {
+        tools: [{ type: "function", function: weather }],
+        tool_choice: { type: "function", function: { name: "wether" } },
+      },
+      /tool_choice: no tool is named "wether"/,
+    ],
+    [
+      { tools: [{ type: "function", function: { name: "a", parameters: [] } }] },
+      /tools\[0\]\.function\.parameters: must be a JSON Schema, as an object/,
+    ],
     [
       {
         tools: [
@@ -413,6 +424,7 @@ describe("the openai client", () => {
     await expect(client.chat.completions.create({ ...hello, tools })).rejects.toMatchObject({
       status: 400,
       param: "tools",
+      message: expect.stringContaining("Serve a model whose template does"),
     });
     expect((await client.chat.completions.create(hello)).choices[0]!.message.content).toBe("Hi");
   });
@@ -433,7 +445,18 @@ describe("the openai client", () => {
       400,
       { error: expect.objectContaining({ message: "The request's body is not JSON." }) },
     ]);
-    expect((await fetch(`${server.url}/v1/nothing`)).status).toBe(404);
+    const reason = async (path: string) => {
+      const reply = await fetch(server.url + path, { method: "POST", headers, body: "{}" });
+      const { error } = (await reply.json()) as { error: { code: string; message: string } };
+      expect([reply.status, error.code]).toEqual([404, "not_found"]);
+      return error.message.replace(`There is no POST ${path}.`, "").trim();
+    };
+    expect(await reason("/v1/nothing")).toBe("");
+    expect(await reason("/chat/completions")).toBe("The base URL ends in /v1.");
+    expect(await reason("/v1/responses")).toMatch(/Responses API is not supported.*chat\/completions/);
+    expect(await reason("/v1/episodes/a/b/reward")).toMatch(/encodeURIComponent/);
+    expect(await reason("/v1/training")).toBe("Only servers with --train have it.");
+    expect(await reason("/v1/episodes/a/corrections")).toBe("Only servers with --train have it.");
     const huge = await fetch(`${server.url}/v1/completions`, {
       method: "POST",
       headers,

@@ -90,14 +90,34 @@ describe("a recording", () => {
       await turn(client, messages, "one"); // repeated after its reward, which stays
       const foreign = turn(client, [say("Something else")], "one");
       await expect(foreign).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
+      for (const wrong of ["größe", "x".repeat(257)])
+        await expect(turn(client, messages, wrong)).rejects.toMatchObject({
+          ...{ status: 400, param: "x-episode-id" },
+          message: expect.stringContaining("256 characters at most, all of them ASCII"),
+        });
       const forked = client.chat.completions.create({ model: "scripted", messages, n: 2 });
       await expect(forked).rejects.toMatchObject({ status: 400, param: "n" });
 
-      expect(await reward("nobody", { reward: 1 })).toMatchObject({ status: 404 });
-      expect(await reward("one", { reward: "much" })).toMatchObject({ status: 400 });
+      expect(await reward("nobody", { reward: 1 })).toMatchObject({
+        status: 404,
+        error: { code: "episode_not_found", message: expect.stringContaining("no request with this x-epi") },
+      });
+      for (const wrong of ["much", Number.NaN, undefined])
+        expect(await reward("one", { reward: wrong })).toMatchObject({
+          status: 400,
+          error: {
+            code: "invalid_value",
+            message: expect.stringMatching(/^reward: must be a finite number/),
+          },
+        });
+      expect(await reward("one", { reward: 1, turn: 2 })).toMatchObject({
+        error: { param: "turn", message: "The episode has 2 turns; the first is turn 0." },
+      });
       expect(await reward("one", { reward: 1 })).toMatchObject({ status: 200, turns: 2, reward: 1.5 });
       expect(await reward("one", { reward: 2 })).toMatchObject({ status: 400 });
-      await expect(turn(client, messages, "one")).rejects.toMatchObject({ status: 400 });
+      await expect(turn(client, messages, "one")).rejects.toThrow(
+        "The episode one is over; its reward is 1.5. Give a new episode another name.",
+      );
       await server.close(20);
       const [episode, ...rest] = [...readEpisodes(file, model)];
       expect(rest).toEqual([]); // "two" was never rewarded
@@ -623,6 +643,12 @@ describe("a recording server that is stopped", () => {
 });
 
 describe("an agent of the ai SDK", () => {
+  it("is told when its reward is refused", async () => {
+    const server = await serve({ learner: new CallingModel(() => "Done."), name: "scripted", port: 0 });
+    open.push(server);
+    await expect(keepShelf(`${server.url}/v1`, "scripted")).rejects.toThrow(/start it with --record/);
+  });
+
   it("is recorded after a change of its base URL, and trained for a few steps", () =>
     inDirectory(async (directory) => {
       const file = join(directory, "episodes.jsonl");
@@ -644,9 +670,7 @@ describe("an agent of the ai SDK", () => {
       learner.generate = script.generate.bind(script);
       const { server } = await start(learner, file);
       const rewards = await Promise.all(
-        ["shelf-1", "shelf-22", "shelf-3"].map((episode) =>
-          keepShelf(`${server.url}/v1`, "scripted", episode),
-        ),
+        Array.from({ length: 3 }, () => keepShelf(`${server.url}/v1`, "scripted")),
       );
       expect(rewards).toEqual([1, 1, 1]);
       await server.close();

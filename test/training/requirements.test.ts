@@ -10,6 +10,7 @@ import { evaluateReact } from "../../lib/algorithms/react.ts";
 import { trainRft } from "../../lib/algorithms/rft.ts";
 import { trainSac } from "../../lib/algorithms/sac.ts";
 import { trainSft } from "../../lib/algorithms/sft.ts";
+import { recorded } from "../../lib/environments/recorded.ts";
 import {
   requireDemonstrations,
   requireForm,
@@ -26,6 +27,7 @@ test("a split must have tasks", async () => {
   await expect(requireTasks({ name: "desk", tasks }, "test")).rejects.toMatchObject(
     refused(/desk has no tasks to test on/),
   );
+  await expect(requireTasks(recorded(), "train")).rejects.toMatchObject(refused(/use nlac serve --train/));
 });
 
 test("only actions of the format tool can be constrained", () => {

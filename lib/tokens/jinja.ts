@@ -26,8 +26,12 @@ const maxIndent = 64;
 interface TemplateNode {
   type: string;
 }
+interface MemberNode extends TemplateNode {
+  object: TemplateNode;
+  property: TemplateNode & { value?: unknown };
+}
 interface CallNode extends TemplateNode {
-  callee: TemplateNode & { object?: TemplateNode; property?: TemplateNode & { value?: unknown } };
+  callee: TemplateNode & Partial<MemberNode>;
   args: readonly TemplateNode[];
 }
 interface FilterNode extends TemplateNode {
@@ -157,6 +161,8 @@ class BoundedInterpreter extends PlainInterpreter {
       this.#added(node, environment) ??
       this.#isIn(node, environment) ??
       super.evaluate(node, environment);
+    if (node?.type === "MemberExpression" && evaluated?.type === "UndefinedValue")
+      this.#requireDefined(node as MemberNode, environment);
     const result =
       node !== undefined && this.#iterables.has(node) ? this.#itemsOf(evaluated, environment) : evaluated;
     // An empty list has no first item.
@@ -200,6 +206,12 @@ class BoundedInterpreter extends PlainInterpreter {
       text = leaving.text; // `continue` ends the body here
     }
     return this.#textValue(text);
+  }
+
+  /** Of an undefined value Python has no member, not even an undefined one. */
+  #requireDefined({ object, property }: MemberNode, environment: unknown): void {
+    if (this.evaluate(object, environment)?.type !== "UndefinedValue") return;
+    throw new Error(`a value that is undefined has no member (${String(property.value ?? property.type)})`);
   }
 
   #looped(node: ForNode, environment: unknown): Evaluated {

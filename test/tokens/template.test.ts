@@ -283,6 +283,23 @@ describe("faults", () => {
     );
   });
 
+  it("a member of an undefined value, which is an error in Python too", () => {
+    const messages = [{ role: "user" as const, content: "a" }];
+    for (const source of [
+      "{{ nothing.name }}",
+      "{{ nothing['name'] }}",
+      "{{ messages[0].nothing.name }}",
+      "{{ messages[7].content }}",
+      "{% if nothing.name is defined %}{% endif %}",
+      "{% for one in nothing.list %}{% endfor %}",
+    ])
+      expect(() => new ChatTemplate(source).render(messages), source).toThrow(
+        thrown("ERR_TOKENIZER", /undefined/),
+      );
+    for (const source of ["{{ nothing }}", "{{ messages[0].nothing }}", "{{ none.name }}", "{{ 'a'.name }}"])
+      expect(new ChatTemplate(source).render(messages), source).toBe("");
+  });
+
   it("an unknown role", () => {
     const message = { role: "<|im_end|>", content: "a" } as unknown as Message;
     expect(() => ChatTemplate.of(tokenizer).render([message])).toThrow(thrown("ERR_VALUE", /<\|im_end\|>/));

@@ -16,6 +16,7 @@ import { learnerDirectory } from "../../lib/run/checkpoints.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { nlac } from "../support/command-line.ts";
+import { testDevice } from "../support/device.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
@@ -73,7 +74,7 @@ test("a policy of random weights generates only readable actions, also in a run 
         description: {},
         checkpointSeconds: 0,
       };
-      const learnerOptions = { dtype: "float32", threads: 1, seed: 3 } as const;
+      const learnerOptions = { dtype: "float32", device: testDevice, threads: 1, seed: 3 } as const;
       const model = resuming
         ? await Learner.resume(learnerDirectory(path), learnerOptions)
         : await tinyLearner(learnerOptions, { ...tinyConfig, max_position_embeddings: 8192 });

@@ -13,6 +13,7 @@ import type {
 import { learnerDirectory } from "../../lib/run/checkpoints.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
+import { testDevice } from "../support/device.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { likeQwq } from "../support/reasoning-templates.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
@@ -451,7 +452,7 @@ test("a stopped and resumed run ends like an uninterrupted one, bit for bit", {
     iterations: 2,
   };
   const tuned = { ...config, targetEntropy: 2, temperatureLearningRate: 0.05, criticUpdatesFirst: 1 };
-  const learnerOptions = { dtype: "float32", threads: 1, seed: 3 } as const;
+  const learnerOptions = { dtype: "float32", device: testDevice, threads: 1, seed: 3 } as const;
   const play = async (path: string, stopAfter: number | undefined) => {
     const controller = new AbortController();
     let updates = 0;

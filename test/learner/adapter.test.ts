@@ -154,7 +154,10 @@ describe("saving it", () => {
       await train(model, 2);
       await model.save(join(directory, "saved"));
       renameSync(join(directory, "saved"), join(directory, "moved"));
-      await using resumed = await Learner.resume(join(directory, "moved"), { dtype: "float32" });
+      await using resumed = await Learner.resume(join(directory, "moved"), {
+        dtype: "float32",
+        device: testDevice,
+      });
       await train(model, 2);
       await train(resumed, 2);
       expect(await observe(resumed)).toEqual(await observe(model));

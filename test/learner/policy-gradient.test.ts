@@ -269,7 +269,7 @@ describe("save, resume and export of heads", () => {
         await model.keepReference();
         await train(model);
         await model.save(directory);
-        await using resumed = await Learner.resume(directory, { dtype });
+        await using resumed = await Learner.resume(directory, { dtype, device: testDevice });
         expect(resumed.info).toEqual(model.info);
         expect(await observe(resumed)).toEqual(await observe(model));
         await train(model);

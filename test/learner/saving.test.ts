@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { testDevice } from "../support/device.ts";
 import { codeOf, ids } from "../support/learner-checks.ts";
 import { inDirectory, tinyLearner } from "../support/tiny.ts";
 
@@ -49,7 +50,7 @@ describe("save, resume and export", () => {
         await model.tokenNll([text]); // left pending
         const path = join(directory, "deep", "er");
         await model.save(path);
-        await using resumed = await Learner.resume(path);
+        await using resumed = await Learner.resume(path, { device: testDevice });
         expect([resumed.seed, resumed.dtype]).toEqual([3, dtype]);
         expect(resumed.encode("a")).toEqual([97]);
         await train(model, 2);
@@ -75,7 +76,7 @@ describe("save, resume and export", () => {
       const saving = model.save(directory);
       const training = train(model, 1);
       await Promise.all([saving, training]);
-      await using resumed = await Learner.resume(directory, { dtype: "float32" });
+      await using resumed = await Learner.resume(directory, { dtype: "float32", device: testDevice });
       expect(await resumed.logits([ids("abc")])).toEqual([before]);
     });
   });
@@ -109,7 +110,7 @@ describe("save, resume and export", () => {
       const config = JSON.parse(readFileSync(join(directory, "tokenizer_config.json"), "utf8"));
       expect(config.chat_template).toContain("<|im_start|>");
       expect((await Tokenizer.fromDirectory(directory)).encode("abc")).toEqual(ids("abc"));
-      await using loaded = await Learner.load(directory, { dtype: "float32" });
+      await using loaded = await Learner.load(directory, { dtype: "float32", device: testDevice });
       expect(await loaded.logits([ids("abcdef")])).toEqual(await model.logits([ids("abcdef")]));
       const messages = [{ role: "user" as const, content: "hello" }];
       expect(loaded.render(messages)).toEqual(model.render(messages));

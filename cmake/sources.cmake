@@ -64,6 +64,7 @@ set(nlac_model_sources
   native/core/model/attention.cc
   native/core/model/attention_part.cc
   native/core/model/classifier.cc
+  native/core/model/cuda_delta.cc
   native/core/model/cuda_elementwise.cc
   native/core/model/cuda_inference.cc
   native/core/model/decoder.cc
@@ -75,6 +76,7 @@ set(nlac_model_sources
   native/core/model/export_weights.cc
   native/core/model/experts_beside.cc
   native/core/model/experts_part.cc
+  native/core/model/experts_products.cc
   native/core/model/experts_routing.cc
   native/core/model/feed_forward.cc
   native/core/model/fill_parameter.cc
@@ -130,6 +132,7 @@ set(nlac_binding_sources
 set(nlac_cuda_sources
   native/cuda/adamw.cu
   native/cuda/attention.cu
+  native/cuda/delta.cu
   native/cuda/draw.cu
   native/cuda/elementwise.cu
   native/cuda/ema.cu
@@ -181,7 +184,9 @@ set(nlac_test_model_sources
   native/test/core/model/attention_test.cc
   native/test/core/model/config_gguf_test.cc
   native/test/core/model/config_test.cc
+  native/test/core/model/cuda_delta_test.cc
   native/test/core/model/decoder_test.cc
+  native/test/core/model/experts_products_test.cc
   native/test/core/model/experts_test.cc
   native/test/core/model/flash_attention_test.cc
   native/test/core/model/gated_delta_test.cc
@@ -220,6 +225,8 @@ set(nlac_test_cuda_sources
   native/test/cuda/sum_tree_test.cc
   native/test/cuda/token_rows_test.cc)
 set(nlac_test_cuda_inference_sources
+  native/test/core/model/cuda_delta_test.cc
+  native/test/core/model/experts_products_test.cc
   native/test/core/model/flash_attention_test.cc
   native/test/cuda/emulation/flash_attention.cc
   native/test/cuda/inference/draw_test.cc

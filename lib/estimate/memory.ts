@@ -232,6 +232,14 @@ function deltaBytes({ delta }: ModelShape, size: number): number {
 }
 
 /**
+ * Of a gated delta net on a GPU, per layer and token: temporaries of its backward pass, some 28
+ * float32 vectors for each head. The chunks of all texts are computed at once there.
+ */
+function chunkBytes({ delta }: ModelShape): number {
+  return delta === undefined ? 0 : 4 * 28 * delta.heads * Math.max(delta.keyDim, delta.valueDim);
+}
+
+/**
  * Of a mixture of experts, per layer and token, beyond the layer's input and middle; as layerBytes.
  */
 function expertBytes({ experts, hidden }: ModelShape, size: number) {
@@ -296,6 +304,7 @@ function trainingParts(
   const tokens = microBatchTokens(recipe, work);
   const { input, kept, backward } = layerBytes(shape, size);
   const tape = recipe.learner.gradientCheckpointing ? shape.layers * input + kept : shape.layers * kept;
+  const ofLayer = device === "cuda" ? Math.max(backward, chunkBytes(shape)) : backward;
   const workspace = lossWorkspace[device] * (recipe.algorithm === "sac" ? 5 / 2 : 1);
   // The bfloat16 kernels do not store scores; those of a GPU take heads of up to 256 dimensions.
   const headDim = Math.max(shape.headDim, ...(shape.attention ?? []).map((layer) => layer.headDim));
@@ -303,7 +312,7 @@ function trainingParts(
   const scores = stored ? Math.min(blockScores, 12 * shape.heads * tokens ** 2) : 0;
   return [
     { name: `activations of ${tokens.toLocaleString("en")} tokens`, bytes: tokens * tape },
-    { name: "one layer's backward pass", bytes: tokens * backward + scores },
+    { name: "one layer's backward pass", bytes: tokens * ofLayer + scores },
     { name: "losses", bytes: workspace + 4 * tokens * size * shape.hidden },
   ];
 }

@@ -92,11 +92,17 @@ __device__ bool aligned(const Element* at) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
+// Returns the sum over a warp's threads, in a fixed order, in each of them.
+__device__ inline float warp_sum(float sum) {
+  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
+  return sum;
+}
+
 // Returns the sum over a block's threads, in a fixed order, in every thread. A block uses `warp_sums`, in
 // shared memory, once.
 template <int warps>
 __device__ float block_sum(float sum, float (&warp_sums)[warps]) {
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
+  sum = warp_sum(sum);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
   __syncthreads();
   sum = 0;

@@ -19,8 +19,7 @@ constexpr int64_t short_row = 512;  // elements that one warp normalises
 template <int per_row>
 __device__ float row_sum(float sum, float (&memory)[threads / 32]) {
   if constexpr (per_row == 32) {
-    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
-    return sum;
+    return warp_sum(sum);
   } else {
     return block_sum(sum, memory);
   }

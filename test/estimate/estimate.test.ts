@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { errandsModel } from "../../lib/environments/errands/model.ts";
 import { cpu, type Device, gpus, thisMachine } from "../../lib/estimate/devices.ts";
 import { type Estimate, estimate } from "../../lib/estimate/estimate.ts";
-import { cacheCapacity, total } from "../../lib/estimate/memory.ts";
+import { cacheCapacity, memoryOf, microBatchTokens, total } from "../../lib/estimate/memory.ts";
 import { findShape, publicModels } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
 import { atLimits, type GenerationCall, workOf } from "../../lib/estimate/work.ts";
@@ -388,6 +388,26 @@ test("only a method that uses θ̄ has one, also if it ends after its warm-up", 
       expect([algorithm, iterations, has]).toEqual([algorithm, iterations, /nlac|sac/.test(algorithm)]);
     }
   }
+});
+
+test("on a GPU the chunks of a gated delta net exist at once", () => {
+  const recipe = parseRecipe(
+    { name: "x", model: "Qwen2.5-1.5B-Instruct", environment: { name: "math" }, algorithm: "rft" },
+    "a test",
+  );
+  const { shape, work } = estimate(recipe, { turns: 1 });
+  const delta = { layers: 18, keyHeads: 16, heads: 32, keyDim: 128, valueDim: 128, kernel: 4 };
+  const backward = (of: typeof shape, device: "cpu" | "cuda") => {
+    const { training } = memoryOf(recipe, of, work, device);
+    return training.find(({ name }) => name === "one layer's backward pass")!.bytes;
+  };
+  const [without, onCpu, onGpu] = [
+    backward(shape, "cuda"),
+    backward({ ...shape, delta }, "cpu"),
+    backward({ ...shape, delta }, "cuda"),
+  ];
+  expect(onCpu).toBe(without);
+  expect((onGpu - onCpu) / microBatchTokens(recipe, work)).toBeGreaterThan(100_000);
 });
 
 test("with an adapter the model is only read", () => {

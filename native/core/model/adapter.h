@@ -48,6 +48,14 @@ struct Adapter {
   // The i-th part's own matrices (stacks of them), as views.
   at::Tensor part_a(size_t i) const { return a.narrow(-2, static_cast<int64_t>(i) * rank(), rank()); }
   at::Tensor part_b(size_t i) const { return b.narrow(-2, parts[i].begin, parts[i].rows); }
+  // Its share of `down` [rows, parts * rank] and of `y` [rows, rows of the fused matrix], or of gradients
+  // at them, as views.
+  at::Tensor part_of_down(const at::Tensor& down, size_t i) const {
+    return down.narrow(1, static_cast<int64_t>(i) * rank(), rank());
+  }
+  at::Tensor part_of_output(const at::Tensor& y, size_t i) const {
+    return y.narrow(1, parts[i].row, parts[i].rows);
+  }
   // The adapter of the `index`-th matrix of a stack, as views.
   Adapter of(int64_t index) const {
     return a.defined() ? Adapter{parts, a[index], b[index], scale} : Adapter{};

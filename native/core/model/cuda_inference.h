@@ -7,7 +7,7 @@
 // number of texts (1, 2, 4, 8, 16, 24, …, padded with rows) and each power of two of blocks. A
 // recording is valid for the memory it was made with: if weights or blocks have moved, another is
 // made. If there are `max_recordings`, they are dropped first. If a recording fails, no further one
-// is tried. Off by default: not measured yet.
+// is tried. Off by default: docs/decisions/0011.
 #pragma once
 
 #include <ATen/ATen.h>

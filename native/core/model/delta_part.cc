@@ -38,6 +38,7 @@ at::Tensor delta_forward(const DeltaWeights& weights, const ModelConfig& config,
                          const at::Tensor& x, const at::Tensor& residual, DeltaTape& tape) {
   tape.projected = linear_forward(x, weights.input, {}, weights.input_adapter);
   tape.mixed = gated_delta(config.delta, inner(weights), tape.projected, pass.sequences.lengths);
+  tape.mixed.rule.last.clear();  // views that would keep the states of whole steps
   return linear_forward(tape.mixed.output, weights.output, {}, weights.output_adapter, residual);
 }
 

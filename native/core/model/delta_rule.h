@@ -27,8 +27,10 @@ struct DeltaInputs {
 
 struct DeltaResult {
   at::Tensor output;  // [tokens, heads, value_dim]
-  // Per sequence: S before each chunk and after the last, [chunks + 1, heads, key_dim, value_dim].
+  // For delta_rule_backward. By a CPU's kernels, each sequence's S before each chunk and after the last;
+  // else one tensor of S before all chunks.
   std::vector<at::Tensor> states;
+  std::vector<at::Tensor> last;  // S after each sequence, [heads, key_dim, value_dim]
 };
 
 // `lengths` sum to `tokens`; each is at least 1. `initial`, if any, is S before each sequence,

@@ -5,51 +5,11 @@
 #include <cmath>
 
 #include "core/model/elementwise.h"
+#include "core/model/experts_products.h"
 #include "core/model/linear.h"
 
 namespace nlac {
 namespace {
-
-// Calls body(expert, first row, rows) for each expert that has rows.
-template <typename Body>
-void for_each_expert(const GroupedRows& groups, const Body& body) {
-  for (size_t e = 0; e + 1 < groups.begin.size(); ++e) {
-    const int64_t first = groups.begin[e], rows = groups.begin[e + 1] - first;
-    if (rows > 0) body(static_cast<int64_t>(e), first, rows);
-  }
-}
-
-// The part of a stack that is an expert's; undefined if the stack is.
-at::Tensor of_expert(const at::Tensor& stack, int64_t expert) {
-  return stack.defined() ? stack[expert] : at::Tensor();
-}
-
-// x [rows, in], ordered by expert → [rows, out], each row times its expert's matrix of stack
-// [experts, out, in] and adapter, plus its bias of `biases` [experts, out] (undefined: none).
-at::Tensor grouped_forward(const at::Tensor& x, const at::Tensor& stack, const at::Tensor& biases,
-                           const Adapter& adapter, const GroupedRows& groups) {
-  const at::Tensor y = at::empty({x.size(0), stack.size(1)}, x.options());
-  for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
-    y.narrow(0, first, rows)
-        .copy_(linear_forward(x.narrow(0, first, rows), stack[e], of_expert(biases, e), adapter.of(e)));
-  });
-  return y;
-}
-
-// Returns the gradient at x, and adds those at the stack, its biases and its adapters to `into`,
-// `into_biases` and `into_adapter` (undefined: not computed).
-at::Tensor grouped_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& stack,
-                            const Adapter& adapter, const GroupedRows& groups, const at::Tensor& into,
-                            const at::Tensor& into_biases, const Adapter& into_adapter) {
-  const at::Tensor at_x = at::empty_like(x);
-  for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
-    at_x.narrow(0, first, rows)
-        .copy_(linear_backward(grad.narrow(0, first, rows), x.narrow(0, first, rows), stack[e],
-                               of_expert(into, e), of_expert(into_biases, e), adapter.of(e),
-                               into_adapter.of(e)));
-  });
-  return at_x;
-}
 
 // The sigmoid of each value, float32 or f64. On a CPU its bits do not depend on how many values
 // there are; those of at::sigmoid do, because it computes the last few in another way than whole
@@ -115,6 +75,27 @@ at::Tensor unrounded(const at::Tensor& x, const at::Tensor& weight) {
 }
 at::Tensor unrounded(const at::Tensor& x, const PackedMatrix& matrix) {
   return x.scalar_type() == at::kDouble ? matrix.forward(x, {}) : matrix.in_float(x);
+}
+
+// The outputs [rows, hidden] of the experts of rows [rows, hidden] in inference, in bfloat16 or `type`.
+at::Tensor experts_output(const ExpertsWeights& weights, const ModelConfig& config, InferencePass& pass,
+                          const at::Tensor& rows, const GroupedRows& groups, at::ScalarType type) {
+  const Adapter &of_gate_up = weights.gate_up_adapter, &of_down = weights.down_adapter;
+  if (takes_grouped(rows, weights.gate_up, of_gate_up) && takes_grouped(rows, weights.down, of_down)) {
+    const at::Tensor gate_up =
+        grouped_forward(rows, weights.gate_up, weights.gate_up_bias, of_gate_up, groups);
+    return grouped_forward(activated(gate_up, config), weights.down, weights.down_bias, of_down, groups);
+  }
+  const at::Tensor out = at::zeros({rows.size(0), weights.down.size(1)}, rows.options().dtype(type));
+  groups.for_each([&](int64_t e, int64_t first, int64_t count) {
+    const at::Tensor gate_up =
+        pass.matrices.of(weights.gate_up, e)
+            .forward(rows.narrow(0, first, count), of_expert(weights.gate_up_bias, e), of_gate_up.of(e));
+    pass.matrices.of(weights.down, e)
+        .add(activated(gate_up, config), of_expert(weights.down_bias, e), out.narrow(0, first, count),
+             of_down.of(e));
+  });
+  return out;
 }
 
 // Adds the shared expert's output to `sum` [tokens, hidden].
@@ -225,12 +206,11 @@ at::Tensor experts_backward(const ExpertsWeights& weights, const ModelConfig& co
       grouped_backward(at_out, (inner * w).to(type), weights.down, weights.down_adapter, groups, into.down,
                        {}, into.down_adapter);
   at::Tensor at_rows_w = (at_inner.to(real) * inner.to(real)).sum(1);
-  if (weights.down_bias.defined())
-    for_each_expert(groups, [&](int64_t e, int64_t first, int64_t rows) {
-      const at::Tensor at = at_out.narrow(0, first, rows).to(real);
-      at_rows_w.narrow(0, first, rows).add_(at.mv(weights.down_bias[e].to(real)));
-      if (into.down_bias.defined()) into.down_bias[e].add_((at * w.narrow(0, first, rows)).sum(0));
-    });
+  if (weights.down_bias.defined()) {
+    const at::Tensor at = at_out.to(real);
+    at_rows_w.add_(grouped_dot(at, weights.down_bias, groups));
+    if (into.down_bias.defined()) add_grouped_sums(at * w, groups, into.down_bias);
+  }
   at::Tensor at_w = at_rows_w.index_select(0, groups.rows.flatten()).view(tape.routing.weights.sizes());
   if (weights.expert_scale.defined()) {
     if (into.expert_scale.defined())
@@ -278,16 +258,8 @@ void experts_infer(const ExpertsWeights& weights, const ModelConfig& config, Inf
   const Routing routing =
       route_product(weights, config, unrounded(router_input(weights, config, x, stream), router));
   const GroupedRows groups = group_by_expert(routing.chosen, config.experts.count);
-  const at::Tensor rows = x.index_select(0, groups.tokens);
-  const at::Tensor out = at::zeros({rows.size(0), sum.size(1)}, sum.options());
-  for_each_expert(groups, [&](int64_t e, int64_t first, int64_t count) {
-    const at::Tensor gate_up = pass.matrices.of(weights.gate_up, e)
-                                   .forward(rows.narrow(0, first, count), of_expert(weights.gate_up_bias, e),
-                                            weights.gate_up_adapter.of(e));
-    pass.matrices.of(weights.down, e)
-        .add(activated(gate_up, config), of_expert(weights.down_bias, e), out.narrow(0, first, count),
-             weights.down_adapter.of(e));
-  });
+  const at::Tensor out =
+      experts_output(weights, config, pass, x.index_select(0, groups.tokens), groups, sum.scalar_type());
   sum.copy_(combine(out, groups, output_weights(weights, routing), sum));
   if (config.experts.shared == 0) return;
   const at::Tensor of_shared = at::zeros(sum.sizes(), sum.options());

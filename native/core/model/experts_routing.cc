@@ -85,15 +85,25 @@ at::Tensor route_backward(const at::Tensor& at_weights, const Routing& routing, 
   return p * (at_p - (at_p * p).sum(-1, true));
 }
 
+const std::vector<int64_t>& GroupedRows::begin() const {
+  if (begin_.empty()) {
+    const at::Tensor on_host = ends.cpu();
+    const auto* const end = on_host.const_data_ptr<int32_t>();
+    begin_.assign(1, 0);
+    begin_.insert(begin_.end(), end, end + on_host.numel());
+  }
+  return begin_;
+}
+
 GroupedRows group_by_sorting(const at::Tensor& chosen, int64_t experts) {
   const auto [sorted, pairs] = chosen.flatten().sort(/*stable=*/true, 0, /*descending=*/false);
   GroupedRows groups;
+  groups.experts = sorted;
   groups.tokens = pairs.div(chosen.size(1), "floor");
   groups.rows = at::empty_like(pairs)
                     .scatter_(0, pairs, at::arange(pairs.numel(), pairs.options()))
                     .view(chosen.sizes());
-  const at::Tensor begin = at::searchsorted(sorted, at::arange(experts + 1, pairs.options())).cpu();
-  groups.begin.assign(begin.const_data_ptr<int64_t>(), begin.const_data_ptr<int64_t>() + begin.numel());
+  groups.ends = at::searchsorted(sorted, at::arange(1, experts + 1, pairs.options()), /*out_int32=*/true);
   return groups;
 }
 
@@ -103,17 +113,21 @@ GroupedRows group_by_expert(const at::Tensor& chosen, int64_t experts) {
   const int64_t count = pairs.numel(), k = pairs.size(1);
   const int64_t* expert = pairs.const_data_ptr<int64_t>();
   GroupedRows groups;
-  groups.begin.assign(static_cast<size_t>(experts) + 1, 0);
-  for (int64_t i = 0; i < count; ++i) ++groups.begin[static_cast<size_t>(expert[i]) + 1];
-  std::partial_sum(groups.begin.begin(), groups.begin.end(), groups.begin.begin());
+  groups.ends = at::zeros({experts}, pairs.options().dtype(at::kInt));
+  auto* const end = groups.ends.mutable_data_ptr<int32_t>();
+  for (int64_t i = 0; i < count; ++i) ++end[expert[i]];
+  std::partial_sum(end, end + experts, end);
   groups.tokens = at::empty({count}, pairs.options()), groups.rows = at::empty_like(pairs);
+  groups.experts = at::empty_like(groups.tokens);
+  int64_t* const expert_of = groups.experts.mutable_data_ptr<int64_t>();
   int64_t *const token = groups.tokens.mutable_data_ptr<int64_t>(), *const row =
                                                                         groups.rows
                                                                             .mutable_data_ptr<int64_t>();
-  std::vector<int64_t> next = groups.begin;
+  std::vector<int64_t> next = groups.begin();
   for (int64_t i = 0; i < count; ++i) {
     row[i] = next[static_cast<size_t>(expert[i])]++;
     token[row[i]] = i / k;
+    expert_of[row[i]] = expert[i];
   }
   return groups;
 }
@@ -159,6 +173,8 @@ at::Tensor combine(const at::Tensor& values, const GroupedRows& groups, const at
     run(float{}, float{}, float{});
   else if (values.scalar_type() == at::kBFloat16 && type == at::kBFloat16)
     run(at::BFloat16{}, at::BFloat16{}, float{});
+  else if (values.scalar_type() == at::kBFloat16 && type == at::kFloat)
+    run(at::BFloat16{}, float{}, float{});
   else
     TORCH_CHECK(false, "combine: ", values.scalar_type(), " into ", type);
   return result;

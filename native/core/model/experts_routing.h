@@ -28,13 +28,30 @@ at::Tensor route_backward(const at::Tensor& at_weights, const Routing& routing, 
 
 // The pairs of a token and one of its experts, ordered by expert, so that each expert's rows lie
 // together. Within an expert tokens keep their order.
-struct GroupedRows {
-  std::vector<int64_t> begin;  // [experts + 1], the first row of each expert
-  at::Tensor tokens;           // [tokens * k] i64, the token of each row
-  at::Tensor rows;             // [tokens, k] i64, the row of each pair
+class GroupedRows {
+ public:
+  at::Tensor ends;     // [experts] i32, the row after each expert's last
+  at::Tensor tokens;   // [tokens * k] i64, the token of each row
+  at::Tensor experts;  // [tokens * k] i64, the expert of each row
+  at::Tensor rows;     // [tokens, k] i64, the row of each pair
+
+  // [experts + 1], the first row of each expert. The first call waits for a GPU.
+  const std::vector<int64_t>& begin() const;
+
+  // Calls body(expert, first row, rows) for each expert that has rows.
+  template <typename Body>
+  void for_each(const Body& body) const {
+    for (size_t e = 0; e + 1 < begin().size(); ++e) {
+      const int64_t first = begin()[e], count = begin()[e + 1] - first;
+      if (count > 0) body(static_cast<int64_t>(e), first, count);
+    }
+  }
+
+ private:
+  mutable std::vector<int64_t> begin_;  // empty until asked for
 };
 GroupedRows group_by_expert(const at::Tensor& chosen, int64_t experts);
-// The same by libtorch's operators, as group_by_expert does it on a GPU: the host waits for it once.
+// The same by libtorch's operators, as group_by_expert does it on a GPU.
 GroupedRows group_by_sorting(const at::Tensor& chosen, int64_t experts);
 
 // values [tokens * k, n] → [tokens, n]: the sum over a token's rows in the order of `chosen`, times

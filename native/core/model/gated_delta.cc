@@ -10,6 +10,7 @@
 #include "core/cpu/shares.h"
 #include "core/cpu/tensors.h"
 #include "core/error.h"
+#include "core/model/cuda_delta.h"
 #include "core/model/short_convolution.h"
 
 namespace nlac {
@@ -266,7 +267,7 @@ at::Tensor steps_by_chunks(const GatedDeltaShape& shape, const GatedDeltaWeights
   const DeltaResult mixed = delta_rule(prepared.inputs, lengths, at::stack(states));
   int64_t start = 0;
   for (size_t i = 0; i < slices.size(); start += lengths[i], ++i) {
-    at::Tensor(slices[i].state.recurrent).copy_(mixed.states[i][mixed.states[i].size(0) - 1]);
+    at::Tensor(slices[i].state.recurrent).copy_(mixed.last[i]);
     keep_last_inputs(slices[i].state.inputs, parts.mixed.narrow(0, start, lengths[i]));
   }
   return gated_norm(shape, weights, mixed.output, parts.z);
@@ -341,6 +342,7 @@ at::Tensor steps_by_kernel(const GatedDeltaShape& shape, const GatedDeltaWeights
 
 at::Tensor gated_delta_steps(const GatedDeltaShape& shape, const GatedDeltaWeights& weights,
                              const at::Tensor& projected, const std::vector<DeltaSlice>& slices) {
+  if (gpu::takes_delta(shape, weights, projected)) return gpu::delta_steps(shape, weights, projected, slices);
   if (!cpu::takes(projected)) return steps_by_chunks(shape, weights, projected, slices);
   return steps_by_kernel(shape, weights, projected, slices);
 }

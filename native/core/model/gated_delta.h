@@ -53,9 +53,10 @@ struct DeltaSlice {
   DeltaState state;  // advanced in place
 };
 
-// Returns the output of the slices' rows, one slice after another, [tokens, values]. On a CPU in
-// float32 or bfloat16 the recurrence advances token by token: a row's result and the states are the
-// same to the last bit for every batch and every chunking of a text's past.
+// Returns the output of the slices' rows, one slice after another, [tokens, values]. In float32 or
+// bfloat16, on a CPU and in the shapes that a GPU's kernels support, the recurrence advances token by
+// token: a row's result and the states are the same to the last bit for every batch and every chunking of
+// a text's past.
 at::Tensor gated_delta_steps(const GatedDeltaShape& shape, const GatedDeltaWeights& weights,
                              const at::Tensor& projected, const std::vector<DeltaSlice>& slices);
 

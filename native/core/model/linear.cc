@@ -75,14 +75,6 @@ at::Tensor adapter_down(const at::Tensor& x, const Adapter& adapter) {
   return plain_forward(x, adapter.a, {}).mul_(adapter.scale);
 }
 
-// The i-th part's share of h or of the gradient at it, and of y or of the gradient at that.
-at::Tensor part_of_down(const at::Tensor& down, const Adapter& adapter, size_t i) {
-  return down.narrow(1, static_cast<int64_t>(i) * adapter.rank(), adapter.rank());
-}
-at::Tensor part_of_output(const at::Tensor& y, const Adapter& adapter, size_t i) {
-  return y.narrow(1, adapter.parts[i].row, adapter.parts[i].rows);
-}
-
 // `by_rows`: a row's result must not depend on how many rows there are.
 void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y, bool by_rows = false) {
   if (!adapter.a.defined()) return;
@@ -90,8 +82,8 @@ void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& 
                               ? run_pairs<bf16::Bits>(x, adapter.a, {}, at::kBFloat16).mul_(adapter.scale)
                               : adapter_down(x, adapter);
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
-    const at::Tensor h = part_of_down(down, adapter, i), b = adapter.part_b(i);
-    at::Tensor sum = part_of_output(y, adapter, i);
+    const at::Tensor h = adapter.part_of_down(down, i), b = adapter.part_b(i);
+    at::Tensor sum = adapter.part_of_output(y, i);
     if (by_pairs(x) && (by_rows || x.size(0) <= few_rows))
       sum.add_(run_pairs<float>(h, b, {}, at::kFloat));
     else if (by_kernels(x) || sum.scalar_type() == h.scalar_type())
@@ -108,9 +100,9 @@ void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Ada
   const at::Tensor down = adapter_down(x, adapter);
   const at::Tensor at_down = at::empty_like(down);
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
-    const at::Tensor part = part_of_output(grad, adapter, i);
-    if (into.b.defined()) add_weight_gradient(part, part_of_down(down, adapter, i), into.part_b(i));
-    part_of_down(at_down, adapter, i).copy_(product(part, adapter.part_b(i)));
+    const at::Tensor part = adapter.part_of_output(grad, i);
+    if (into.b.defined()) add_weight_gradient(part, adapter.part_of_down(down, i), into.part_b(i));
+    adapter.part_of_down(at_down, i).copy_(product(part, adapter.part_b(i)));
   }
   at_down.mul_(adapter.scale);
   if (into.a.defined()) add_weight_gradient(at_down, x, into.a);

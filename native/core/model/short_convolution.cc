@@ -8,6 +8,7 @@
 #include "core/cpu/delta_kernels.h"
 #include "core/cpu/shares.h"
 #include "core/cpu/tensors.h"
+#include "core/model/upload.h"
 
 namespace nlac {
 namespace {
@@ -22,20 +23,53 @@ void for_each_sequence(const std::vector<int64_t>& lengths, const Body& body) {
     body(start, lengths[i], static_cast<int64_t>(i));
 }
 
-// p of every token; x and weight in wide precision.
+// Whether a token has no token `back` places before it in its sequence, for back = 1, 2, … < kernel: each
+// [tokens - back, 1], for tokens from `back` on. Undefined where all have one: a single sequence.
+std::vector<at::Tensor> beyond_sequence(const at::Tensor& x, const std::vector<int64_t>& lengths,
+                                        int64_t kernel) {
+  std::vector<at::Tensor> masks(static_cast<size_t>(kernel));
+  if (lengths.size() == 1) return masks;
+  std::vector<int64_t> places;
+  for (const int64_t length : lengths)
+    for (int64_t t = 0; t < length; ++t) places.push_back(t);
+  const at::Tensor place = upload(at::tensor(places, at::kLong), x.device()).unsqueeze(1);
+  for (int64_t back = 1; back < std::min(kernel, x.size(0)); ++back)
+    masks[static_cast<size_t>(back)] = place.narrow(0, back, x.size(0) - back) < back;
+  return masks;
+}
+at::Tensor masked(const at::Tensor& x, const at::Tensor& mask) {
+  return mask.defined() ? x.masked_fill(mask, 0) : x;
+}
+
+// Calls body(tap, mask, earlier, later) for each column `tap` of the weight that multiplies an earlier
+// token. Of a tensor with x's rows, later(rows) are those of the tokens that read one, earlier(rows) those of
+// the tokens that they read.
+template <typename Body>
+void for_each_back(const at::Tensor& x, const at::Tensor& weight, const std::vector<at::Tensor>& masks,
+                   const Body& body) {
+  const int64_t kernel = weight.size(1), tokens = x.size(0);
+  for (int64_t back = 1; back < std::min(kernel, tokens); ++back)
+    body(
+        kernel - 1 - back, masks[static_cast<size_t>(back)],
+        [=](const at::Tensor& rows) { return rows.narrow(0, 0, tokens - back); },
+        [=](const at::Tensor& rows) { return rows.narrow(0, back, tokens - back); });
+}
+
+// p of every token; x and weight in wide precision. Without a past, all sequences at once.
 at::Tensor before_silu(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& lengths,
-                       const std::vector<at::Tensor>& past) {
+                       const std::vector<at::Tensor>& past, const std::vector<at::Tensor>& masks) {
   const int64_t kernel = weight.size(1);
   at::Tensor sums = x * weight.select(1, kernel - 1);
+  for_each_back(x, weight, masks, [&](int64_t tap, const at::Tensor& mask, auto earlier, auto later) {
+    later(sums).addcmul_(masked(earlier(x), mask), weight.select(1, tap));
+  });
+  if (past.empty()) return sums;
   for_each_sequence(lengths, [&](int64_t start, int64_t length, int64_t sequence) {
     for (int64_t back = 1; back < kernel; ++back) {
-      const at::Tensor factor = weight.select(1, kernel - 1 - back);
       const int64_t before = std::min(back, length);  // tokens that look back beyond the sequence
-      if (length > back)
-        sums.narrow(0, start + back, length - back).addcmul_(x.narrow(0, start, length - back), factor);
-      if (!past.empty())
-        sums.narrow(0, start, before)
-            .addcmul_(past[static_cast<size_t>(sequence)].narrow(0, kernel - 1 - back, before), factor);
+      sums.narrow(0, start, before)
+          .addcmul_(past[static_cast<size_t>(sequence)].narrow(0, kernel - 1 - back, before),
+                    weight.select(1, kernel - 1 - back));
     }
   });
   return sums;
@@ -125,7 +159,9 @@ at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight,
         x, [&]<typename Number>(Number) { y = convolve_by_kernel<Number>(x, weight, lengths, past); });
     return y;
   }
-  at::Tensor sums = before_silu(x.to(wide(x)), weight.to(wide(x)), lengths, past);
+  const at::Tensor inputs = x.to(wide(x));
+  at::Tensor sums = before_silu(inputs, weight.to(wide(x)), lengths, past,
+                                beyond_sequence(inputs, lengths, weight.size(1)));
   return at::silu_(sums);
 }
 
@@ -140,22 +176,16 @@ void short_convolution_backward(const at::Tensor& grad, const at::Tensor& x, con
   }
   const int64_t kernel = weight.size(1);
   const at::Tensor inputs = x.to(wide(x)), factors = weight.to(wide(x));
-  const at::Tensor at_sums = at::silu_backward(grad, before_silu(inputs, factors, lengths, {}));
+  const std::vector<at::Tensor> masks = beyond_sequence(inputs, lengths, kernel);
+  const at::Tensor at_sums = at::silu_backward(grad, before_silu(inputs, factors, lengths, {}, masks));
   at::Tensor at_inputs = at_sums * factors.select(1, kernel - 1);
-  for_each_sequence(lengths, [&](int64_t start, int64_t length, int64_t) {
-    for (int64_t back = 1; back < kernel && back < length; ++back)
-      at_inputs.narrow(0, start, length - back)
-          .addcmul_(at_sums.narrow(0, start + back, length - back), factors.select(1, kernel - 1 - back));
+  if (grad_weight.defined()) grad_weight.select(1, kernel - 1).add_((at_sums * inputs).sum(0));
+  for_each_back(inputs, factors, masks, [&](int64_t tap, const at::Tensor& mask, auto earlier, auto later) {
+    const at::Tensor at_later = masked(later(at_sums), mask);
+    earlier(at_inputs).addcmul_(at_later, factors.select(1, tap));
+    if (grad_weight.defined()) grad_weight.select(1, tap).add_((at_later * earlier(inputs)).sum(0));
   });
   at_x.copy_(at_inputs);
-  if (!grad_weight.defined()) return;
-  grad_weight.select(1, kernel - 1).add_((at_sums * inputs).sum(0));
-  for_each_sequence(lengths, [&](int64_t start, int64_t length, int64_t) {
-    for (int64_t back = 1; back < kernel && back < length; ++back)
-      grad_weight.select(1, kernel - 1 - back)
-          .add_((at_sums.narrow(0, start + back, length - back) * inputs.narrow(0, start, length - back))
-                    .sum(0));
-  });
 }
 
 }  // namespace nlac

@@ -124,10 +124,12 @@ inline void add_gradients(Decoder& decoder, const Weights& weights, const Exampl
   decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
 }
 
-// Sequences that are read in chunks; each has its own block table in one store.
+// Sequences that are read in chunks; each has its own block table, and its state, in one store.
 class CachedTexts {
  public:
-  CachedTexts(const ModelConfig& config, at::TensorOptions options) : store_(config, options) {}
+  CachedTexts(const ModelConfig& config, at::TensorOptions options)
+      : store_(config, options),
+        recurrent_(StateStore::slot_bytes(config, options.dtype().toScalarType()) > 0) {}
 
   struct Share {
     size_t text;
@@ -142,6 +144,11 @@ class CachedTexts {
         tables_.resize(text + 1);
         lengths_.resize(text + 1);
       }
+      if (recurrent_ && lengths_[text] == 0) {
+        const auto count = static_cast<int64_t>(tables_.size());
+        store_.states().reserve(count, count);
+        store_.states().zero(static_cast<int32_t>(text));
+      }
       lengths_[text] += tokens;
       // Blocks in no order, with gaps.
       while (static_cast<int64_t>(tables_[text].size()) * kBlockTokens < lengths_[text])
@@ -149,7 +156,8 @@ class CachedTexts {
     }
     store_.reserve(next_ + 1, 1 << 20);
     for (const auto& [text, tokens] : shares)
-      slices.push_back({&tables_[text], lengths_[text] - tokens, tokens});
+      slices.push_back(
+          {&tables_[text], lengths_[text] - tokens, tokens, recurrent_ ? static_cast<int32_t>(text) : -1});
     return decoder.infer(weights, ids, store_, slices);
   }
   // Truncates `text` to its first `length` tokens, in the same blocks.
@@ -168,6 +176,7 @@ class CachedTexts {
 
  private:
   KvStore store_;
+  bool recurrent_;
   std::vector<BlockTable> tables_;
   std::vector<int64_t> lengths_;
   int32_t next_ = 0;

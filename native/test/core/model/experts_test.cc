@@ -63,15 +63,17 @@ TEST_CASE("a router's gradient equals central differences, normalised or not, wi
 TEST_CASE("rows are grouped by expert in the order of the tokens, and sums find them again") {
   const at::Tensor chosen = at::tensor({2, 0, 0, 3, 2, 3}, at::kLong).view({3, 2});
   const GroupedRows groups = group_by_expert(chosen, 5);
-  CHECK(groups.begin == std::vector<int64_t>{0, 2, 2, 4, 6, 6});  // experts 1 and 4 have no rows
+  CHECK(groups.begin() == std::vector<int64_t>{0, 2, 2, 4, 6, 6});  // experts 1 and 4 have no rows
   CHECK(at::equal(groups.tokens, at::tensor({0, 1, 0, 2, 1, 2}, at::kLong)));
+  CHECK(at::equal(groups.experts, at::tensor({0, 0, 2, 2, 3, 3}, at::kLong)));
   CHECK(at::equal(groups.rows, at::tensor({2, 0, 1, 4, 3, 5}, at::kLong).view({3, 2})));
 
   const at::Tensor many = at::rand({300, 7}).argsort(1, /*descending=*/false).narrow(1, 0, 3);
   for (const at::Tensor& some : {chosen, many, many.narrow(0, 0, 1)}) {
     const GroupedRows looped = group_by_expert(some, 7), sorted = group_by_sorting(some, 7);
-    CHECK(sorted.begin == looped.begin);
+    CHECK(sorted.begin() == looped.begin());
     CHECK(at::equal(sorted.tokens, looped.tokens));
+    CHECK(at::equal(sorted.experts, looped.experts));
     CHECK(at::equal(sorted.rows, looped.rows));
   }
 

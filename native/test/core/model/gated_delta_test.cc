@@ -133,7 +133,7 @@ TEST_CASE("chunks equal steps to rounding") {
     for (const std::vector<int64_t>& parts : {std::vector<int64_t>{200}, {1, 2, 3, 64, 130}}) {
       const DeltaState state = net.state();
       CHECK(relative_difference(net.steps(parts, state), chunks.output) < allowed);
-      CHECK(relative_difference(state.recurrent, chunks.rule.states[0][4]) < std::min(allowed, 2e-6));
+      CHECK(relative_difference(state.recurrent, chunks.rule.last[0]) < std::min(allowed, 2e-6));
     }
   }
 }
@@ -233,6 +233,29 @@ TEST_CASE("packed sequences of the delta rule are independent") {
     CHECK(largest_difference(packed.narrow(0, start, length), alone) < 1e-12);
     start += length;
   }
+  // Not even NaN passes from a text to the next.
+  const at::Tensor broken = net.projected.clone();
+  broken.narrow(0, 71, 2).fill_(NAN);
+  const at::Tensor beside = gated_delta(net.shape, net.weights, broken, lengths).output;
+  CHECK(at::equal(beside.narrow(0, 0, 71), packed.narrow(0, 0, 71)));
+  CHECK(largest_difference(beside.narrow(0, 73, 77), packed.narrow(0, 73, 77)) < 1e-12);
+  // The same in inference: each text's first half by itself, then all second halves in one step.
+  std::vector<DeltaSlice> slices;
+  std::vector<at::Tensor> rest, expected;
+  start = 0;
+  for (const int64_t length : lengths) {
+    const DeltaState state = net.state();
+    const at::Tensor rows = net.projected.narrow(0, start, length);
+    if (length > 1)
+      gated_delta_steps(net.shape, net.weights, rows.narrow(0, 0, length / 2), {{length / 2, state}});
+    const int64_t fresh = length - length / 2;
+    slices.push_back({fresh, state});
+    rest.push_back(rows.narrow(0, length / 2, fresh));
+    expected.push_back(packed.narrow(0, start + length / 2, fresh));
+    start += length;
+  }
+  const at::Tensor steps = gated_delta_steps(net.shape, net.weights, at::cat(rest), slices);
+  CHECK(largest_difference(steps, at::cat(expected)) < 1e-12);
 }
 
 TEST_CASE("steps have the same bits for every chunking and in every batch") {

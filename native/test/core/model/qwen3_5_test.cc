@@ -30,37 +30,6 @@ Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
   return gradients;
 }
 
-// Texts with a block table and a state each.
-class Texts {
- public:
-  Texts(const ModelConfig& config, at::ScalarType dtype) : store_(config, at::TensorOptions().dtype(dtype)) {
-    store_.reserve(32, 32);
-    store_.states().reserve(4, 4);
-    for (int32_t text = 0; text < 4; ++text) {
-      store_.states().zero(text);
-      for (int32_t i = 0; i < 8; ++i) blocks_[text].push_back(8 * text + i);
-    }
-  }
-  struct Share {
-    int32_t text;
-    int64_t tokens;
-  };
-  at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids,
-                   const std::vector<Share>& shares) {
-    std::vector<KvSlice> slices;
-    for (const auto& [text, tokens] : shares) {
-      slices.push_back({&blocks_[text], past_[text], tokens, text});
-      past_[text] += tokens;
-    }
-    return decoder.infer(weights, ids, store_, slices);
-  }
-
- private:
-  KvStore store_;
-  BlockTable blocks_[4];
-  int64_t past_[4] = {};
-};
-
 }  // namespace
 
 TEST_CASE("Qwen 3.5: rotary tables, logits and gradients equal transformers'") {
@@ -130,7 +99,7 @@ TEST_CASE("Qwen 3.5: inference in chunks equals a forward pass") {
       at::Tensor whole;
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>{n}, {7, n - 7}, {1, 5, 1, n - 7}, std::vector<int64_t>(n, 1)}) {
-        Texts texts(example.model.config, dtype);
+        CachedTexts texts(example.model.config, dtype);
         std::vector<at::Tensor> rows;
         int64_t start = 0;
         for (const int64_t chunk : chunks) {
@@ -154,7 +123,7 @@ TEST_CASE("Qwen 3.5: a text has the same bits alone and in a batch") {
       Decoder decoder(example.model.config);
       const Weights& weights = example.model.weights;
       const at::Tensor ids = example.ids.narrow(0, 0, 40);
-      Texts alone(example.model.config, dtype), company(example.model.config, dtype);
+      CachedTexts alone(example.model.config, dtype), company(example.model.config, dtype);
       const at::Tensor expected = alone.infer(decoder, weights, ids, {{1, 40}});
       const at::Tensor first = company.infer(
           decoder, weights, at::cat({ids.narrow(0, 5, 9), ids.narrow(0, 0, 13)}), {{0, 9}, {1, 13}});
@@ -232,7 +201,7 @@ TEST_CASE("Qwen 3.5: int8 generation is close to the plain one's") {
   const Case example("qwen3_5_moe", at::kFloat);
   const ModelConfig& config = example.model.config;
   Decoder plain(config), rounded(config, true);
-  Texts a(config, at::kFloat), b(config, at::kFloat);
+  CachedTexts a(config, at::kFloat), b(config, at::kFloat);
   const at::Tensor ids = example.ids.narrow(0, 0, 9);
   const at::Tensor exact = a.infer(plain, example.model.weights, ids, {{0, 9}});
   const at::Tensor near = b.infer(rounded, example.model.weights, ids, {{0, 9}});

@@ -129,6 +129,9 @@ export class ServedRun implements TrainingRun {
     this.#options.reporting.episode(trajectory);
   }
 
+  /** Served runs play no evaluations: held-out episodes of clients are measured instead. */
+  evaluation(): void {}
+
   /** Texts of clients are not copied into samples. */
   sample(): void {}
 

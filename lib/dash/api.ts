@@ -6,8 +6,9 @@
 import { NlacError } from "../base/errors.ts";
 import { getOrAdd } from "../base/get-or-add.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
+import type { RecordFollower } from "./follow.ts";
 import { compareCurves, curveOf, metricsOf, placesOf } from "./metrics.ts";
-import type { DashRun } from "./run.ts";
+import type { DashRun, EpisodeSummary } from "./run.ts";
 import type { DashRuns } from "./runs.ts";
 import {
   type Axis,
@@ -38,7 +39,13 @@ const answers: Record<string, Answer> = {
   compare: (runs, query) => compare(runs, query),
   episodes: (runs, query) => episodes(runOf(runs, query), maxListed),
   episode: (runs, query) => episode(runOf(runs, query), numberOf(query, "n")),
-  search: (runs, query) => search(runOf(runs, query), query.q ?? ""),
+  evaluations: (runs, query) => evaluations(runOf(runs, query), maxListed),
+  evaluation: (runs, query) =>
+    evaluation(runOf(runs, query), numberOf(query, "n"), numberOf(query, "update")),
+  search: (runs, { q = "", ...query }) => {
+    const run = runOf(runs, query);
+    return search(query.of === "evaluations" ? run.evaluations : run.episodes, q);
+  },
   samples: (runs, query) => samples(runOf(runs, query)),
   sample: (runs, query) => sample(runOf(runs, query), numberOf(query, "n")),
   history: (runs, query) => history(runOf(runs, query), numberOf(query, "episode"), numberOf(query, "turn")),
@@ -70,8 +77,22 @@ export function numberOf(query: Query, name: string): number {
 }
 
 export function episodes(run: DashRun, limit: number): EpisodeList {
-  const all = run.episodes.items;
-  const updates = run.updatesBefore();
+  return listOf(run.episodes.items, run.updatesBefore(), run.isServed, limit);
+}
+
+export function evaluations(run: DashRun, limit: number): EpisodeList {
+  const { items } = run.evaluations;
+  const updates = items.map(({ update }) => update);
+  return listOf(items, updates, false, limit);
+}
+
+/** The newest `limit` episodes of `all`. */
+function listOf(
+  all: readonly EpisodeSummary[],
+  updates: readonly number[],
+  hasNames: boolean,
+  limit: number,
+): EpisodeList {
   const [tasks, outcomes] = [new Map<string, number>(), new Map<string, number>()];
   const place = (names: Map<string, number>, name: string) => {
     if (!names.has(name)) names.set(name, names.size);
@@ -82,7 +103,7 @@ export function episodes(run: DashRun, limit: number): EpisodeList {
   const columns = {
     id: shown.map(({ id }) => id),
     task: shown.map(({ task }) => (task === undefined ? -1 : place(tasks, task))),
-    ...(run.isServed && { names: shown.map(({ name }) => name ?? "") }),
+    ...(hasNames && { names: shown.map(({ name }) => name ?? "") }),
     outcome: shown.map(({ outcome }) => place(outcomes, outcome)),
     turns: shown.map(({ turns }) => turns),
     reward: shown.map(({ reward }) => reward),
@@ -99,25 +120,35 @@ async function episode(run: DashRun, id: number): Promise<EpisodeView> {
   return episodeView(record, run.updatesBefore()[run.placeOf(id)!]!, run.isServed);
 }
 
-/** Ids of episodes that contain `text`, and how many of the newest were searched. */
-async function search(run: DashRun, text: string): Promise<{ ids: number[]; searched: number }> {
+async function evaluation(run: DashRun, id: number, update: number): Promise<EpisodeView> {
+  const record = await run.evaluation(id, update);
+  if (record === undefined)
+    throw new NlacError("ERR_RUN", `${run.id} has no evaluation episode ${id} after ${update} updates.`);
+  return episodeView(record, update, false);
+}
+
+/** Places of the episodes that contain `text`, and how many of the newest were searched. */
+async function search(
+  follower: RecordFollower<EpisodeSummary>,
+  text: string,
+): Promise<{ places: number[]; searched: number }> {
   const started = performance.now();
   const wanted = text.toLowerCase();
-  const ids: number[] = [];
+  const places: number[] = [];
   let searched = 0;
-  for (let i = run.episodes.items.length - 1; i >= 0; i--) {
+  for (let i = follower.items.length - 1; i >= 0; i--) {
     if (performance.now() - started > searchMs) break;
-    const record = (await run.episodes.record(i)) as EpisodeRecord;
+    const record = (await follower.record(i)) as EpisodeRecord;
     const { task, opening = [], turns } = record;
     const texts = [
       task,
       ...opening.map(({ content }) => content),
       ...turns.flatMap((turn) => [turn.text, ...turn.observation.map(({ content }) => content)]),
     ];
-    if (texts.some((part) => part.toLowerCase().includes(wanted))) ids.push(record.id);
+    if (texts.some((part) => part.toLowerCase().includes(wanted))) places.push(i);
     searched++;
   }
-  return { ids, searched };
+  return { places, searched };
 }
 
 export function samples(run: DashRun): SampleSummary[] {

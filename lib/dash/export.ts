@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { makeDirectory } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { answer, episodes, history, samples } from "./api.ts";
+import { answer, episodes, evaluations, history, samples } from "./api.ts";
 import { type Assets, exportedPage } from "./page.ts";
 import type { DashRun } from "./run.ts";
 import type { DashRuns } from "./runs.ts";
@@ -13,7 +13,7 @@ import { axes } from "./types.ts";
 export interface ExportOptions {
   assets: Assets;
   /**
-   * Maximum transcripts and samples per run. The newest are taken; of the samples, half are those
+   * Maximum transcripts, of training and of evaluations each, and samples per run. The newest are taken; of the samples, half are those
    * with the highest L1.
    */
   maxEpisodes: number;
@@ -40,6 +40,10 @@ export async function exportDash(
     const shown = episodes(run, maxEpisodes);
     data[`episodes?${new URLSearchParams(ofRun)}`] = shown;
     for (const id of shown.id) await add("episode", { ...ofRun, n: String(id) });
+    const evaluated = evaluations(run, maxEpisodes);
+    data[`evaluations?${new URLSearchParams(ofRun)}`] = evaluated;
+    for (const [i, id] of evaluated.id.entries())
+      await add("evaluation", { ...ofRun, n: String(id), update: String(evaluated.update[i]) });
     const chosen = chooseSamples(samples(run), maxSamples);
     data[`samples?${new URLSearchParams(ofRun)}`] = chosen;
     for (const { number } of chosen) await add("sample", { ...ofRun, n: String(number) });

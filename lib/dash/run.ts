@@ -5,7 +5,7 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type EpisodeFigures, figuresOf } from "../episodes/figures.ts";
-import { type EpisodeRecord, episodeOf, servedEpisodesPath } from "../episodes/records.ts";
+import { type EpisodeRecord, episodeOf, evaluationOf, servedEpisodesPath } from "../episodes/records.ts";
 import { servedTask } from "../episodes/served-tasks.ts";
 import { isFaulty } from "../episodes/trajectory.ts";
 import { recordOf } from "../files/records.ts";
@@ -43,6 +43,12 @@ export type EpisodeSummary = Pick<EpisodeFigures, "id" | "outcome" | "reward" | 
   ended: number | undefined;
 };
 
+/** An episode of an evaluation; the same ids occur in each. */
+export type EvaluationSummary = EpisodeSummary & {
+  /** Updates before the evaluation. */
+  update: number;
+};
+
 export type ProbeSummary = Pick<ProbeRecord, "probe" | "trajectory" | "turn" | "update" | "texts"> & {
   l1: number | null;
 };
@@ -52,6 +58,7 @@ export class DashRun {
   readonly path: string;
   readonly metrics: RecordFollower<MetricsRow>;
   episodes: RecordFollower<EpisodeSummary>;
+  readonly evaluations: RecordFollower<EvaluationSummary>;
   #served = false;
   readonly samples: RecordFollower<SampleSummary>;
   /** Of each update, the `placeKey` of every draw: the records of a long run have gigabytes. */
@@ -82,6 +89,7 @@ export class DashRun {
       new RecordFollower(join(path, `${name}.jsonl`), summarize);
     this.metrics = follow("metrics", (row, where) => recordOf(metricsRow, row, where));
     this.episodes = follow("trajectories", episodeSummary);
+    this.evaluations = follow("evaluations", evaluationSummary);
     this.samples = follow("samples", sampleSummary);
     this.draws = follow("draws", drawnPlaces);
     this.probes = follow("probes", probeSummary);
@@ -117,7 +125,7 @@ export class DashRun {
 
   /** The small ones first. */
   get #followers(): RecordFollower<unknown>[] {
-    return [this.metrics, this.draws, this.probes, this.samples, this.episodes];
+    return [this.metrics, this.draws, this.probes, this.samples, this.evaluations, this.episodes];
   }
 
   get #faults(): string[] {
@@ -153,6 +161,12 @@ export class DashRun {
   async episode(id: number): Promise<EpisodeRecord | undefined> {
     const place = this.placeOf(id);
     return place === undefined ? undefined : ((await this.episodes.record(place)) as EpisodeRecord);
+  }
+
+  /** Episode number `id` of the evaluation after `update` updates. */
+  async evaluation(id: number, update: number): Promise<EpisodeRecord | undefined> {
+    const place = this.evaluations.items.findLastIndex((item) => item.id === id && item.update === update);
+    return place < 0 ? undefined : ((await this.evaluations.record(place)) as EpisodeRecord);
   }
 
   async sample(number: number): Promise<SampleRecord> {
@@ -313,6 +327,10 @@ function episodeSummary(value: unknown, where: string): EpisodeSummary {
     ended: record.time === undefined ? undefined : record.time / 1000,
     success: isFaulty(record) ? -1 : Number(success),
   };
+}
+
+function evaluationSummary(value: unknown, where: string): EvaluationSummary {
+  return { ...episodeSummary(value, where), update: evaluationOf(value, where).update };
 }
 
 function servedSummary(value: unknown, where: string): EpisodeSummary {

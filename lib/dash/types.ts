@@ -81,7 +81,7 @@ export interface EpisodeList {
   heldOut: number[];
   /** Updates before it was played. */
   update: number[];
-  /** How many of the run's episodes come before the first of these. */
+  /** Place of the first of these in the file: how many earlier ones are left out. */
   from: number;
 }
 

@@ -25,6 +25,11 @@ export function servedEpisodesPath(run: string): string {
   return join(run, "episodes.jsonl");
 }
 
+/** The file of the episodes that a run's evaluations played. */
+export function evaluationsPath(run: string): string {
+  return join(run, "evaluations.jsonl");
+}
+
 /** The file of a run's episodes: of `nlac serve --train`, those of its clients. */
 export function episodesPath(run: string): string {
   const served = servedEpisodesPath(run);
@@ -89,6 +94,12 @@ export interface EpisodeRecord {
     info: Record<string, unknown>;
   }[];
   conversation: ConversationJson;
+}
+
+/** An episode of an evaluation during training. */
+export interface EvaluationRecord extends EpisodeRecord {
+  /** Updates before the evaluation. */
+  update: number;
 }
 
 export function toRecord(trajectory: Trajectory): EpisodeRecord {
@@ -177,6 +188,19 @@ export function episodeOf(value: unknown, where: string): EpisodeRecord {
     throw new NlacError("ERR_RUN", `${where}: a reward is ${reward}, not a finite number.`);
   }
   return { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
+}
+
+/** As `episodeOf`, for an episode of an evaluation. */
+export function evaluationOf(value: unknown, where: string): EvaluationRecord {
+  const record = episodeOf(value, where);
+  if (Number.isSafeInteger((record as Partial<EvaluationRecord>).update)) return record as EvaluationRecord;
+  throw new NlacError("ERR_RUN", `${where} does not say after how many updates it was played.`);
+}
+
+/** The episodes of a run's evaluations in order. Throws as `readEpisodeRecords`. */
+export function* readEvaluations(path: string): Generator<EvaluationRecord> {
+  let line = 0;
+  for (const record of readRecords(path)) yield evaluationOf(record, lineAt(path, ++line));
 }
 
 /**

@@ -28,9 +28,10 @@ export const savedState = z.strictObject({
     metrics: fileState,
     trajectories: fileState,
     samples: fileState,
-    // Checkpoints of earlier versions have no draws and no probes.
+    // Checkpoints of earlier versions do not have these.
     draws: fileState.optional(),
     probes: fileState.optional(),
+    evaluations: fileState.optional(),
     events: fileState.extend({ name: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/) }),
   }),
 });

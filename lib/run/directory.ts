@@ -5,6 +5,7 @@
  *   metrics.jsonl        one record per row: { step, time, values }
  *   events.out.tfevents… the same for TensorBoard
  *   trajectories.jsonl   one record per episode: every text, token id and log probability
+ *   evaluations.jsonl    the same for the episodes of evaluations
  *   samples.jsonl        some complete training samples of each update; they refer to the episodes
  *   draws.jsonl          the transitions that each update drew, with L1 and verdicts
  *   probes.jsonl         fixed transitions, explained at every evaluation
@@ -25,7 +26,13 @@ import { randomUUID } from "node:crypto";
 import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Progress, silentProgress } from "../display/progress.ts";
-import { readEpisodes, toRecord, trajectoriesPath } from "../episodes/records.ts";
+import {
+  type EvaluationRecord,
+  evaluationsPath,
+  readEpisodes,
+  toRecord,
+  trajectoriesPath,
+} from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import { type FileStart, makeDirectory, onDisk, removeIfPossible, syncDirectory } from "../files/disk.ts";
@@ -96,6 +103,7 @@ export class RunDirectory implements TrainingRun {
   readonly #model: LanguageModel | undefined;
   readonly #metrics: RecordWriter;
   readonly #trajectories: RecordWriter;
+  readonly #evaluations: RecordWriter;
   readonly #samples: RecordWriter;
   readonly #draws: RecordWriter;
   readonly #probed: RecordWriter;
@@ -170,6 +178,7 @@ export class RunDirectory implements TrainingRun {
     this.#metrics = new RecordWriter(metricsPath(path), start("metrics"));
     this.#rowCount = countLines(this.#metrics.path); // not read: they may be damaged, and are not needed
     this.#trajectories = new RecordWriter(trajectoriesPath(path), start("trajectories"));
+    this.#evaluations = new RecordWriter(evaluationsPath(path), start("evaluations"));
     this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
     this.#draws = new RecordWriter(join(path, "draws.jsonl"), start("draws"));
     this.#probed = new RecordWriter(join(path, "probes.jsonl"), start("probes"));
@@ -206,6 +215,15 @@ export class RunDirectory implements TrainingRun {
 
   trajectory(trajectory: Trajectory): void {
     this.#trajectories.append(toRecord(trajectory));
+  }
+
+  evaluation(trajectories: readonly Trajectory[], update: number, split: "train" | "test"): void {
+    for (const trajectory of trajectories)
+      this.#evaluations.append({
+        ...toRecord(trajectory),
+        update,
+        ...(split === "test" && { split }),
+      } satisfies EvaluationRecord);
   }
 
   sample(record: SampleRecord): void {
@@ -262,6 +280,7 @@ export class RunDirectory implements TrainingRun {
       files: {
         metrics: this.#metrics.seal(),
         trajectories: this.#trajectories.seal(),
+        evaluations: this.#evaluations.seal(),
         samples: this.#samples.seal(),
         draws: this.#draws.seal(),
         probes: this.#probed.seal(),
@@ -277,7 +296,8 @@ export class RunDirectory implements TrainingRun {
    * by default the run was stopped. Throws ERR_IO.
    */
   close(state: Exclude<RunStatus["state"], "running"> = "stopped", error?: RunStatus["error"]): void {
-    const records = [this.#metrics, this.#trajectories, this.#samples, this.#draws, this.#probed];
+    const episodes = [this.#trajectories, this.#evaluations];
+    const records = [this.#metrics, ...episodes, this.#samples, this.#draws, this.#probed];
     const closers = [...records, this.#events].map((file) => () => file.close());
     const failures: unknown[] = [];
     for (const close of [() => this.#status.end(state, error), ...closers]) {

@@ -209,6 +209,8 @@ export interface TrainingRun {
   /** One row of metrics; `step` counts updates. */
   metrics(step: number, values: Record<string, number>): void;
   trajectory(trajectory: Trajectory): void;
+  /** The episodes of an evaluation of `split` after `update` updates. */
+  evaluation(trajectories: readonly Trajectory[], update: number, split: "train" | "test"): void;
   sample(record: SampleRecord): void;
   /** The transitions that an update drew. */
   draws(record: DrawsRecord): void;
@@ -221,6 +223,7 @@ export interface TrainingRun {
 export interface MemoryRun extends TrainingRun {
   readonly rows: { step: number; values: Record<string, number> }[];
   readonly trajectories: Trajectory[];
+  readonly evaluations: { trajectories: readonly Trajectory[]; update: number }[];
   readonly samples: SampleRecord[];
   readonly drawn: DrawsRecord[];
   readonly probed: ProbeRecord[];
@@ -246,6 +249,7 @@ export function memoryRun(
     probes: options.probes ?? 0,
     rows: [],
     trajectories: [],
+    evaluations: [],
     samples: [],
     drawn: [],
     probed: [],
@@ -253,6 +257,7 @@ export function memoryRun(
     restore: async () => undefined,
     metrics: (step, values) => void run.rows.push({ step, values }),
     trajectory: (trajectory) => void run.trajectories.push(trajectory),
+    evaluation: (trajectories, update) => void run.evaluations.push({ trajectories, update }),
     sample: (record) => void run.samples.push(record),
     draws: (record) => void run.drawn.push(record),
     probe: (record) => void run.probed.push(record),

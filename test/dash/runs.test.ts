@@ -45,7 +45,7 @@ test("a file that cannot be read is an error of its run, and everything else is 
 });
 
 describe("damaged records are an error of their run, and everything else is shown:", () => {
-  const names = ["metrics", "draws", "probes", "samples", "trajectories"];
+  const names = ["metrics", "draws", "probes", "samples", "trajectories", "evaluations"];
   for (const [damage, harm, message] of damages)
     test.each(names)(`${damage}, in %s.jsonl`, async (name) => {
       const root = directory();

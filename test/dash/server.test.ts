@@ -90,8 +90,26 @@ test("an episode has the update before which it was played", async () => {
   expect(list.tasks).toEqual(["lamp-0", "lamp-1", "lamp-2"]);
   const episode = await ask<{ turns: unknown[]; update: number }>("episode?run=a&n=5");
   expect([episode.turns.length, episode.update]).toEqual([2, 2]);
-  const found = await ask<{ ids: number[]; searched: number }>("search?run=a&q=HEARD%20SWITCH%204");
-  expect(found).toEqual({ ids: [4], searched: 8 });
+  const found = await ask<{ places: number[]; searched: number }>("search?run=a&q=HEARD%20SWITCH%204");
+  expect(found).toEqual({ places: [4], searched: 8 });
+});
+
+test("episodes of evaluations are found by number and update", async () => {
+  const list = await ask<EpisodeList>("evaluations?run=a");
+  expect([list.id, list.update, list.success]).toEqual([
+    [0, 1, 0, 1],
+    [0, 0, 3, 3],
+    [0, 0, 1, 1],
+  ]);
+  type Found = { update: number; success: number; isHeldOut: boolean; turns: { text: string }[] };
+  for (const update of [0, 3]) {
+    const found = await ask<Found>(`evaluation?run=a&n=1&update=${update}`);
+    expect(found).toMatchObject({ update, success: update / 3, isHeldOut: true });
+    expect(found.turns[0]!.text).toBe(`press 1 after ${update}`);
+  }
+  const query = "search?run=a&of=evaluations&q=";
+  expect(await ask(`${query}PRESS%201`)).toEqual({ places: [3, 1], searched: 4 });
+  expect(await ask(`${query}switch%204`)).toEqual({ places: [], searched: 4 });
 });
 
 test("a sample has its context from the episode, and its figures per token as numbers", async () => {
@@ -128,6 +146,8 @@ test.each([
   ["toString", 400],
   ["episode?run=a&n=-1", 400],
   ["episode?run=a&n=99", 404],
+  ["evaluation?run=a&n=1&update=2", 404],
+  ["evaluation?run=a&n=1", 400],
   ["episode?run=..%2F..&n=0", 404],
   ["sample?run=a", 400],
   ["compare?axis=none", 400],

@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { expect, test, vi } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
+import { readEvaluations } from "../../lib/episodes/records.ts";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 import { numericsWarning } from "../../lib/run/build.ts";
 import {
@@ -54,9 +55,9 @@ const options = () => ({
 /** Trains in `path`, or continues there from checkpoint `number`. */
 async function train(
   path: string,
-  more: { number?: number; iterations?: number; seed?: number } = {},
+  more: { number?: number; iterations?: number; seed?: number; evaluation?: object } = {},
 ): Promise<string[]> {
-  const { number, iterations = 2, seed = 0 } = more;
+  const { number, ...changed } = more;
   const [model, warnings] = [seededModel(), [] as string[]];
   const run = existsSync(join(path, "run.json"))
     ? await RunDirectory.resume(
@@ -66,7 +67,7 @@ async function train(
         await chooseCheckpoint(path, { number, warn: (line) => warnings.push(line) }),
       )
     : RunDirectory.create(path, options());
-  await trainNlac({ model, environment: errandEnvironment(), config: { ...config, iterations, seed }, run });
+  await trainNlac({ model, environment: errandEnvironment(), config: { ...config, ...changed }, run });
   run.close();
   return warnings;
 }
@@ -246,6 +247,28 @@ test("a damaged record of metrics is a warning, nlac verify finds it, and the ru
     expect(records(path)).toEqual(records(whole));
     const lines = (run: string) => readFileSync(join(run, "metrics.jsonl"), "utf8").split("\n").length;
     expect(lines(path)).toBe(lines(whole));
+  }));
+
+test("nlac verify finds a damaged episode of an evaluation, and one without its place", () =>
+  inDirectory(async (path) => {
+    await train(path, { evaluation: { every: 1, episodes: 2 } });
+    expect(await faultsOf(path)).toEqual([]);
+    const file = join(path, "evaluations.jsonl");
+    const found = [...readEvaluations(file)];
+    expect(found.map(({ id, update, split }) => [id, update, split])).toEqual(
+      [0, 2, 4].flatMap((update) => [0, 1].map((id) => [id, update, "test"])),
+    );
+    const { update: _, ...rest } = found[0]!;
+    const writer = RecordWriter.resume(file);
+    writer.append(rest);
+    writer.close();
+    expect(await faultsOf(path)).toEqual([
+      expect.stringMatching(/line 7 does not say after how many updates/),
+    ]);
+    flip(file, 40);
+    expect(await faultsOf(path)).toContainEqual(
+      expect.stringContaining("evaluations.jsonl: line 1 is damaged"),
+    );
   }));
 
 test("run.json is checked, and may be edited without its checksum", () =>

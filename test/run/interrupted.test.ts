@@ -186,6 +186,7 @@ function fingerprint(name: string, path: string): Record<string, unknown> {
   return {
     metrics,
     trajectories: text(join(path, "trajectories.jsonl")),
+    evaluations: text(join(path, "evaluations.jsonl")),
     samples: text(join(path, "samples.jsonl")),
     draws: text(join(path, "draws.jsonl")),
     probes: text(join(path, "probes.jsonl")),

@@ -2,7 +2,7 @@
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import type { EpisodeRecord, EvaluationRecord } from "../../lib/episodes/records.ts";
 import { halvesToBase64 } from "../../lib/files/half-floats.ts";
 import { RecordWriter } from "../../lib/files/records.ts";
 import { writeDescription } from "../../lib/run/description.ts";
@@ -15,6 +15,7 @@ export const hostile = `</script><img src=x onerror="document.title='broken'"> \
 export interface RecordedParts {
   metrics?: readonly MetricsRow[];
   episodes?: readonly EpisodeRecord[];
+  evaluations?: readonly EvaluationRecord[];
   samples?: readonly SampleRecord[];
   draws?: readonly DrawsRecord[];
   probes?: readonly ProbeRecord[];
@@ -25,6 +26,7 @@ export interface RecordedParts {
 const files = {
   metrics: "metrics",
   episodes: "trajectories",
+  evaluations: "evaluations",
   samples: "samples",
   draws: "draws",
   probes: "probes",
@@ -68,6 +70,11 @@ export function episodeOf(id: number, text = `switch ${id}`, success = id % 2 ==
     turns: [turn(text, 0), turn(`${text} again`, 1)],
     conversation: { version: 1, tokens: [], segments: [], turns: [], system: false },
   };
+}
+
+/** An episode of an evaluation; it succeeds from update 3 on. */
+export function evaluationOf(id: number, update: number): EvaluationRecord {
+  return { ...episodeOf(id, `press ${id} after ${update}`, update >= 3), split: "test", update };
 }
 
 export function sampleOf(update: number, trajectory: number, l1: number, changed = true): SampleRecord {
@@ -128,6 +135,7 @@ export function wholeRun(): RecordedParts {
   return {
     metrics: rowsOf(4, (update) => update / 4),
     episodes: updates.flatMap((update) => [episodeOf(2 * update), episodeOf(2 * update + 1, hostile)]),
+    evaluations: [0, 3].flatMap((update) => [evaluationOf(0, update), evaluationOf(1, update)]),
     samples: updates.map((update) => sampleOf(update, update, (update + 1) / 10, update !== 2)),
     draws: updates.map((update) => drawsOf(update, 0, (update + 1) / 10)),
     probes: [0, 2].flatMap((update) =>

@@ -94,6 +94,18 @@ describe("evaluation during training", () => {
     expect(new Set(seeds).size).toBe(6);
   });
 
+  test("records the episodes, with the updates before", async () => {
+    const one = training({ every: 1, episodes: 3 });
+    one.state.updates = 7;
+    await evaluatePeriodically(one);
+    const [recorded, ...others] = one.run.evaluations;
+    expect(others).toEqual([]);
+    expect(recorded!.update).toBe(7);
+    const rewards = recorded!.trajectories.map(({ reward }) => reward);
+    expect(rewards).toHaveLength(3);
+    expect(rewards.reduce((sum, reward) => sum + reward) / 3).toBe(one.run.rows[0]!.values["eval/reward"]);
+  });
+
   test("leaves no cache, so that what follows does not depend on whether there was one", async () => {
     const one = training({ every: 2, episodes: 3 });
     const generatedBefore: number[] = [];
@@ -179,6 +191,7 @@ describe("evaluation during training", () => {
     };
     await expect(evaluatePeriodically(one)).rejects.toMatchObject({ code: "ERR_ABORTED" });
     expect(one.run.rows).toEqual([]);
+    expect(one.run.evaluations).toEqual([]);
     expect(one.state.evaluated).toBeUndefined();
   });
 

@@ -1,40 +1,43 @@
-/** Transcripts of a run, with filters and a slider over its updates. */
+/** Transcripts of a run's training or evaluations, with filters and a slider over its updates. */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { EpisodeList, EpisodeTurn, EpisodeView } from "../types.ts";
 import { ask, isExported, useAnswer, versions } from "./api.ts";
 import { counted, figure, visible } from "./format.ts";
-import { LongList, Messages, Note, Words } from "./parts.tsx";
-import { change, go, runId, state, useKeys } from "./state.ts";
+import { LongList, Messages, Note, Slider, Words } from "./parts.tsx";
+import { change, go, linkOf, runId, state, useKeys } from "./state.ts";
 
 const rowHeight = 44;
 const results: Record<string, number> = { succeeded: 1, failed: 0, faulty: -1 };
 const splits: Record<string, number> = { training: 0, "held out": 1 };
 
+/** The slider hides later episodes of a training, and chooses one of the evaluations. */
 export function Episodes() {
   const run = runId.value;
-  const { data, error } = useAnswer<EpisodeList>("episodes", { run }, versions.value[run]);
+  const isEvaluation = state.value.of === "evaluations";
+  const path = isEvaluation ? "evaluation" : "episode";
+  const { data, error } = useAnswer<EpisodeList>(`${path}s`, { run }, versions.value[run]);
   const { result = "", outcome = "", task = "", split = "", turns = "" } = state.value;
   const { until = "", q = "", n = "" } = state.value;
-  const found = useSearch(run, q);
+  const found = useSearch(run, path, q);
+  const stops = useMemo(() => [...new Set(data?.update ?? [])].sort((a, b) => a - b), [data]);
+  const at = until === "" ? stops.length - 1 : stops.findLastIndex((update) => update <= Number(until));
+  const stop = stops[at] ?? -1;
   const shown = useMemo(() => {
     if (data === undefined) return [];
-    const last = until === "" ? Number.POSITIVE_INFINITY : Number(until);
     const rows: number[] = [];
     for (let i = data.id.length - 1; i >= 0; i--) {
-      if (data.update[i]! > last) continue;
+      if (isEvaluation ? data.update[i] !== stop : data.update[i]! > stop) continue;
       if (result !== "" && data.success[i] !== results[result]) continue;
       if (outcome !== "" && data.outcomes[data.outcome[i]!] !== outcome) continue;
       if (task !== "" && data.tasks[data.task[i]!] !== task) continue;
       if (split !== "" && data.heldOut[i] !== splits[split]) continue;
       if (turns !== "" && data.turns[i] !== Number(turns)) continue;
-      if (found.ids !== undefined && !found.ids.has(data.id[i]!)) continue;
+      if (found.places !== undefined && !found.places.has(data.from + i)) continue;
       rows.push(i);
     }
     return rows;
-  }, [data, result, outcome, task, split, until, turns, found.ids]);
-  const stops = useMemo(() => [...new Set(data?.update ?? [])].sort((a, b) => a - b), [data]);
-  const at = until === "" ? stops.length - 1 : stops.findLastIndex((update) => update <= Number(until));
+  }, [data, result, outcome, task, split, stop, turns, found.places]);
   const setStop = (stop: number) =>
     go({ until: stop >= stops.length - 1 ? "" : String(stops[Math.max(0, stop)]!) });
   const selected = data === undefined ? -1 : shown.findIndex((i) => String(data.id[i]) === n);
@@ -58,6 +61,7 @@ export function Episodes() {
       ))}
     </select>
   );
+  const total = isEvaluation ? data.update.filter((update) => update === stop).length : data.id.length;
   const lengths = [...new Set(data.turns)].sort((a, b) => a - b);
   return (
     <div class={`cols two ${n === "" ? "" : "chosen"}`}>
@@ -71,26 +75,23 @@ export function Episodes() {
             value={q}
             onChange={(event) => go({ q: event.currentTarget.value })}
           />
+          <a class="faint" href={linkOf({ view: "episodes", run, of: isEvaluation ? "" : "evaluations" })}>
+            {isEvaluation ? "Episodes of the training" : "Episodes of evaluations"}
+          </a>
           {select("result", result, "any result", Object.keys(results))}
           {select("outcome", outcome, "any ending", data.outcomes)}
           {data.tasks.length > 0 && select("task", task, "any task", data.tasks)}
-          {data.heldOut.includes(1) && select("split", split, "any split", Object.keys(splits))}
+          {!isEvaluation &&
+            data.heldOut.includes(1) &&
+            select("split", split, "any split", Object.keys(splits))}
           {select("turns", turns, "any length", lengths.map(String))}
           {stops.length > 1 && (
-            <label class="slider">
-              up to update {figure(stops[at] ?? 0)}
-              <input
-                type="range"
-                min="0"
-                max={stops.length - 1}
-                value={at}
-                aria-label="updates"
-                onInput={(event) => setStop(Number(event.currentTarget.value))}
-              />
-            </label>
+            <Slider name="updates" count={stops.length} at={at} onMove={setStop}>
+              {isEvaluation ? `after ${counted(stop, "update")}` : `up to update ${figure(stop)}`}
+            </Slider>
           )}
           <span class="faint">
-            {figure(shown.length)} of {figure(data.id.length)} episodes
+            {figure(shown.length)} of {figure(total)} episodes
             {data.from > 0 && `, ${figure(data.from)} earlier ones are left out`}
             {found.note}
           </span>
@@ -118,25 +119,33 @@ export function Episodes() {
         </LongList>
       </aside>
       <article>
-        {n === "" ? <Note>Choose an episode: j and k move.</Note> : <Transcript run={run} id={n} />}
+        {n === "" || stop < 0 ? (
+          <Note>Choose an episode: j and k move.</Note>
+        ) : (
+          <Transcript run={run} path={path} id={n} stop={stop} />
+        )}
       </article>
     </div>
   );
 }
 
-/** Ids of the episodes that contain the text; undefined without one. */
-function useSearch(run: string, text: string): { ids: Set<number> | undefined; note: string } {
-  const [state, setState] = useState<{ ids: Set<number> | undefined; note: string }>({
-    ids: undefined,
-    note: "",
-  });
+/** Places of the episodes that contain the text; undefined without one. */
+function useSearch(run: string, path: string, text: string): { places?: Set<number>; note: string } {
+  const [state, setState] = useState<{ places?: Set<number>; note: string }>({ note: "" });
   useEffect(() => {
     const stop = new AbortController();
-    if (text === "" || isExported) setState({ ids: undefined, note: "" });
+    if (text === "" || isExported) setState({ note: "" });
     else
-      ask<{ ids: number[]; searched: number }>("search", { run, q: text }, stop.signal).then(
-        ({ ids, searched }) =>
-          setState({ ids: new Set(ids), note: `; searched the newest ${searched.toLocaleString("en")}` }),
+      ask<{ places: number[]; searched: number }>(
+        "search",
+        { run, of: `${path}s`, q: text },
+        stop.signal,
+      ).then(
+        ({ places, searched }) =>
+          setState({
+            places: new Set(places),
+            note: `; searched the newest ${figure(searched)}`,
+          }),
         () => {},
       );
     return () => stop.abort();
@@ -144,8 +153,10 @@ function useSearch(run: string, text: string): { ids: Set<number> | undefined; n
   return state;
 }
 
-function Transcript({ run, id }: { run: string; id: string }) {
-  const { data, error } = useAnswer<EpisodeView>("episode", { run, n: id });
+function Transcript({ run, path, id, stop }: { run: string; path: string; id: string; stop: number }) {
+  const isEvaluation = path === "evaluation";
+  const query = { run, n: id, ...(isEvaluation && { update: stop }) };
+  const { data, error } = useAnswer<EpisodeView>(path, query);
   if (error !== undefined) return <Note>{error}</Note>;
   if (data === undefined) return <Note>Reading the episode …</Note>;
   const { task, seed, outcome, reward, success, update, fault, opening, turns } = data;
@@ -171,7 +182,7 @@ function Transcript({ run, id }: { run: string; id: string }) {
       </p>
       <Messages messages={opening} open={opening.length} />
       {turns.map((turn, i) => (
-        <Turn key={i} turn={turn} number={i} link={isHeldOut ? undefined : historyOf(i)} />
+        <Turn key={i} turn={turn} number={i} link={isHeldOut || isEvaluation ? undefined : historyOf(i)} />
       ))}
       {fault !== undefined && (
         <div class="message fault">

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Message } from "../types.ts";
 import { runs } from "./api.ts";
-import { visible } from "./format.ts";
+import { counted, visible } from "./format.ts";
 import { change, go, runId, state, view } from "./state.ts";
 
 /** Characters of a text that are shown at first. */
@@ -33,7 +33,7 @@ export function Messages({ messages, open = 1 }: { messages: readonly Message[];
     <>
       {from > 0 && (
         <button type="button" class="more" onClick={() => setAll(true)}>
-          show {from} earlier {from === 1 ? "message" : "messages"}
+          show {counted(from, "earlier message")}
         </button>
       )}
       {messages.slice(from).map(({ role, content }, i) => (
@@ -127,6 +127,35 @@ export function LongList({
         </div>
       </div>
     </div>
+  );
+}
+
+/** A choice of one of `count` places. */
+export function Slider({
+  name,
+  count,
+  at,
+  onMove,
+  children,
+}: {
+  name: string;
+  count: number;
+  at: number;
+  onMove: (at: number) => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <label class="slider">
+      {children}
+      <input
+        type="range"
+        min="0"
+        max={count - 1}
+        value={at}
+        aria-label={name}
+        onInput={(event) => onMove(Number(event.currentTarget.value))}
+      />
+    </label>
   );
 }
 

@@ -5,7 +5,7 @@ import type { ProbeList, SampleView } from "../types.ts";
 import { useAnswer, versions } from "./api.ts";
 import { Chart, colourOf, isDashed } from "./chart.tsx";
 import { counted, figure, visible } from "./format.ts";
-import { Note, Words } from "./parts.tsx";
+import { Note, Slider, Words } from "./parts.tsx";
 import { Sample } from "./sample.tsx";
 import { change, go, runId, state, useKeys } from "./state.ts";
 
@@ -75,17 +75,14 @@ export function Probes() {
         <a class="back" href={change({ n: "", t: "", at: "" })}>
           ← the list
         </a>
-        <label class="slider">
+        <Slider
+          name="evaluations"
+          count={count}
+          at={place}
+          onMove={(chosen) => go({ at: String(chosen), t: "" })}
+        >
           after {counted(probe.explained[place]!.update, "update")} ({place + 1} of {count}; [ and ] move)
-          <input
-            type="range"
-            min="0"
-            max={count - 1}
-            value={place}
-            aria-label="evaluations"
-            onInput={(event) => go({ at: event.currentTarget.value, t: "" })}
-          />
-        </label>
+        </Slider>
         <section class="part changes">
           <h3>
             Critic on (s, a) <small>at every evaluation</small>

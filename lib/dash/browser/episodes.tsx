@@ -75,9 +75,11 @@ export function Episodes() {
             value={q}
             onChange={(event) => go({ q: event.currentTarget.value })}
           />
-          <a class="faint" href={linkOf({ view: "episodes", run, of: isEvaluation ? "" : "evaluations" })}>
-            {isEvaluation ? "Episodes of the training" : "Episodes of evaluations"}
-          </a>
+          <span class="faint">
+            <a href={linkOf({ view: "episodes", run, of: isEvaluation ? "" : "evaluations" })}>
+              {isEvaluation ? "Episodes of the training" : "Episodes of evaluations"}
+            </a>
+          </span>
           {select("result", result, "any result", Object.keys(results))}
           {select("outcome", outcome, "any ending", data.outcomes)}
           {data.tasks.length > 0 && select("task", task, "any task", data.tasks)}

@@ -37,7 +37,10 @@ export function registerView(program: Command): void {
   program
     .command("view")
     .description("show a run's figures and complete training samples, or recorded episodes")
-    .argument("<run|record>", "a run directory, or a file written by nlac eval --record")
+    .argument(
+      "<run|record>",
+      "a run directory, a file written by nlac eval --record, or a run's evaluations.jsonl",
+    )
     .option("--samples <number>", "training samples to print, the newest first", wholeNumber(0), 3)
     .option("--report <file>", "write an HTML page of the run's or the recorded episodes (.html)")
     .option(
@@ -53,7 +56,10 @@ export function registerView(program: Command): void {
 Examples:
   nlac view runs/quickstart-20260101-120000 --samples 1
   nlac view runs/quickstart-20260101-120000 --report episodes.html
-  nlac view held-out.jsonl --report held-out.html`,
+  nlac view held-out.jsonl --report held-out.html
+  nlac view runs/quickstart-20260101-120000/evaluations.jsonl
+
+Of evaluations.jsonl, the figures and the page are those of the last evaluation.`,
     )
     .action(view);
 }
@@ -73,7 +79,7 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   const heldOut = new Set<number>();
   const newest = new Map<number, EpisodeRecord>();
   for (const record of readEpisodeRecords(file)) {
-    // If an episode was played again after an error, the later record counts.
+    // If an episode was played again, after an error or in a later evaluation, the later record counts.
     const task = (isServed && servedTask(record)) || record.task;
     figures.set(record.id, { ...figuresOf(record), task });
     if (record.branch !== undefined) branches.add(record.id);

@@ -73,6 +73,21 @@ test("of HOPE, the last iteration's own episodes count: its branches are by othe
     expect(output).toMatch(/\n {2}at first +0 /);
   }));
 
+test("of a run's evaluations, the last one counts", () =>
+  inDirectory(async (directory) => {
+    const file = join(directory, "evaluations.jsonl");
+    const records = new RecordWriter(file);
+    for (const update of [0, 3])
+      for (const id of [0, 1, 2, 3])
+        records.append({ ...episode(id, Number(update > 0 && id > 0)), split: "test", update });
+    records.close();
+    const { output, code } = await nlac("view", file, "--report", join(directory, "page.html"));
+    expect(code).toBe(0);
+    expect(output).toMatch(/: 4 episodes over 4 tasks\n/);
+    expect(output).toMatch(/\n {2}success +0\.75 /);
+    expect(readFileSync(join(directory, "page.html"), "utf8").match(/"id":\d+/g)).toHaveLength(4);
+  }));
+
 test("a run of nlac serve --train shows the episodes of its clients, and its samples their states", () =>
   inDirectory(async (directory) => {
     const run = join(directory, "run");

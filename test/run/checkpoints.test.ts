@@ -13,6 +13,7 @@ import { expect, test, vi } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { readEvaluations } from "../../lib/episodes/records.ts";
+import { writeChecksums } from "../../lib/files/checksums.ts";
 import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 import { numericsWarning } from "../../lib/run/build.ts";
 import {
@@ -247,6 +248,25 @@ test("a damaged record of metrics is a warning, nlac verify finds it, and the ru
     expect(records(path)).toEqual(records(whole));
     const lines = (run: string) => readFileSync(join(run, "metrics.jsonl"), "utf8").split("\n").length;
     expect(lines(path)).toBe(lines(whole));
+  }));
+
+test("a checkpoint of an earlier version, which had fewer record files, is resumed", () =>
+  inDirectory(async (directory) => {
+    const [path, whole] = [join(directory, "run"), join(directory, "whole")];
+    await train(whole, { iterations: 3 });
+    await train(path);
+    const checkpoint = newestCheckpoint(path);
+    const saved = JSON.parse(readFileSync(join(checkpoint, "state.json"), "utf8"));
+    for (const name of ["draws", "probes", "evaluations"]) {
+      delete saved.files[name];
+      rmSync(join(path, `${name}.jsonl`));
+    }
+    writeFileSync(join(checkpoint, "state.json"), JSON.stringify(saved));
+    await writeChecksums(checkpoint, ["learner"]);
+    expect(await train(path, { iterations: 3, evaluation: { every: 1, episodes: 2 } })).toEqual([]);
+    expect(records(path)).toEqual(records(whole));
+    expect([...readEvaluations(join(path, "evaluations.jsonl"))]).toHaveLength(4); // after two and three iterations
+    expect(await faultsOf(path)).toEqual([]);
   }));
 
 test("nlac verify finds a damaged episode of an evaluation, and one without its place", () =>

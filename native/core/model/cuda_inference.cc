@@ -8,13 +8,12 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
-#include <string_view>
 
 #include "core/cuda_error.h"
+#include "core/environment.h"
 #include "core/model/cuda_elementwise.h"
 #include "core/model/decoder.h"
 #include "core/model/families.h"
@@ -199,11 +198,6 @@ struct Layers {
 
 // --- recorded steps ------------------------------------------------------------------------------
 
-bool recording_asked_for() {
-  const char* asked = std::getenv("NLAC_CUDA_GRAPHS");
-  return asked != nullptr && std::string_view(asked) == "1";
-}
-
 int64_t recorded_texts(int64_t texts) {
   for (const int64_t few : {1, 2, 4, 8})
     if (texts <= few) return few;
@@ -312,7 +306,7 @@ void CudaInference::forget() {
   if (recordings_) recordings_->by_memory.clear();
 }
 
-CudaInference::CudaInference() : records_(recording_asked_for()) {}
+CudaInference::CudaInference() : records_(is_set_to("NLAC_CUDA_GRAPHS", "1")) {}
 
 bool CudaInference::takes(const Weights& weights, const ModelConfig& config, const KvStore& store) {
   const auto type = weights.embedding.scalar_type();

@@ -3,9 +3,8 @@
 #include <ATen/ops/_grouped_mm.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
 
+#include "core/environment.h"
 #include "core/loss/products.h"
 #include "core/model/kv_store.h"  // NLAC_KERNEL_DEVICE
 #include "core/model/linear.h"
@@ -95,8 +94,7 @@ at::Tensor backward_at_once(const at::Tensor& grad, const at::Tensor& x, const a
 }  // namespace
 
 bool takes_grouped(const at::Tensor& x, const at::Tensor& stack, const Adapter& adapter) {
-  static const char* const asked = std::getenv("NLAC_GROUPED_PRODUCTS");
-  static const bool allowed = asked == nullptr || std::string_view(asked) != "0";
+  static const bool allowed = !is_set_to("NLAC_GROUPED_PRODUCTS", "0");
   if (!allowed || x.device().type() != NLAC_KERNEL_DEVICE || x.scalar_type() != at::kBFloat16) return false;
   if (stack.scalar_type() != at::kBFloat16 || stack.size(0) > most_experts || !is_aligned(stack))
     return false;

@@ -1,9 +1,9 @@
 #include "core/model/flash_attention.h"
 
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <tuple>
+
+#include "core/environment.h"
 
 namespace nlac {
 namespace {
@@ -27,8 +27,7 @@ void add_sinks(const at::Tensor& sinks, at::Tensor output, at::Tensor& logsumexp
 }  // namespace
 
 bool takes_flash(const at::Tensor& keys) {
-  static const char* const asked = std::getenv("NLAC_FLASH_ATTENTION");
-  static const bool allowed = asked == nullptr || std::string_view(asked) != "0";
+  static const bool allowed = !is_set_to("NLAC_FLASH_ATTENTION", "0");
   const int64_t head_dim = keys.size(-1);
   return allowed && keys.device().type() == NLAC_KERNEL_DEVICE && keys.scalar_type() == at::kBFloat16 &&
          head_dim % 8 == 0 && head_dim <= 256;

@@ -32,7 +32,11 @@ export const adamWConfig = z.strictObject({
    * AdamW's decay rates of the first and second moments. Default [0.9, 0.999]. Paper: not given.
    */
   betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Default 0. Paper: not given. */
+  /**
+   * Decoupled weight decay of AdamW, for parameters of two or more dimensions: norms and biases do
+   * not decay, except biases of gpt-oss's experts, which are stored as a matrix. Default 0. Paper:
+   * not given.
+   */
   weightDecay: z.number().min(0).default(0),
   /**
    * Global gradient norm to which larger gradients are scaled down; 0 is off. Default 1. Paper: not

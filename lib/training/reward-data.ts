@@ -6,7 +6,7 @@
 
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
-import type { Trajectory } from "../episodes/trajectory.ts";
+import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { Place } from "../roles/hindsight-proposer.ts";
 import type { HopeConfig, HopeState } from "./hope-config.ts";
 import { type ActionValue, actionValues, keyOf, unitScale } from "./returns.ts";
@@ -72,7 +72,7 @@ export interface IterationData {
   heldOut: LabelledAction[];
   /** Actions left out for their length. */
   tooLong: number;
-  /** Episodes and branches that were cut short; their returns end there. */
+  /** Episodes and branches that a limit cut short; their returns end there. Faulty ones have none. */
   truncated: number;
   states: Place[];
 }
@@ -121,7 +121,7 @@ export function iterationData(
     points,
     heldOut: others.filter(fits).map(labelled),
     tooLong: [...values, ...others].filter((value) => !fits(value)).length,
-    truncated: all.filter(({ turns }) => turns.at(-1)?.truncated).length,
+    truncated: all.filter((one) => !isFaulty(one) && one.turns.at(-1)?.truncated).length,
     states: config.actorStates === 0 ? shuffled : shuffled.slice(0, config.actorStates),
   };
 }

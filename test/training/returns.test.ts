@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
+import { hopeConfig } from "../../lib/training/hope-config.ts";
 import { actionValues, keyOf, returnsFrom, unitScale } from "../../lib/training/returns.ts";
-import { type LabelledAction, rewardData } from "../../lib/training/reward-data.ts";
+import { iterationData, type LabelledAction, rewardData } from "../../lib/training/reward-data.ts";
 import { errandEnvironment, play } from "../support/errand.ts";
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
@@ -116,6 +117,26 @@ describe("the reward model's data", () => {
     const allLow = pool.filter(({ label }) => label < 0.5);
     expect(counts(rewardData(allLow, options))).toEqual([40, 0, 0, 0]);
     expect(counts(rewardData(fewHigh, { ...options, balanced: false, points: 83 }))).toEqual([40, 40, 3, 0]);
+  });
+
+  test("counts episodes that a limit cut short, not those that failed and have no return", async () => {
+    const whole = await episode(["map", "lamp"], [0, 1], { id: 0 });
+    const cut = await episode(["map", "soap"], [0, 0], { id: 1, outcome: "truncated" });
+    const faulty = await episode(["map", "key"], [0, 0], { id: 2, outcome: "environment-fault" });
+    for (const { turns } of [cut, faulty])
+      Object.assign(turns.at(-1)!, { terminated: false, truncated: true });
+    const data = iterationData(
+      {
+        model: { maxPositions: 2048 },
+        environment: {},
+        state: { iteration: 0 },
+        config: hopeConfig.parse({}),
+      },
+      [whole, cut, faulty],
+      [],
+    );
+    expect(data.truncated).toBe(1);
+    expect(data.heldOut.length + data.tooLong).toBe(0);
   });
 
   test("is a function of the seed", () => {

@@ -23,7 +23,7 @@ import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams, uniform } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
-import { succeeded, type Trajectory } from "../episodes/trajectory.ts";
+import { rewardRounding, succeeded, type Trajectory } from "../episodes/trajectory.ts";
 import type { PreferenceModel, RewardModel } from "../model/language-model.ts";
 import { type Branch, playBranches } from "../playing/branch.ts";
 import { countSteps, unreadableActions } from "../playing/count-steps.ts";
@@ -244,7 +244,7 @@ async function branch<Task>(
     "branches/played": played.length,
     "branches/success": mean(played.map((trajectory) => Number(succeeded(trajectory)))),
     "branches/gain": mean(gains),
-    "branches/better": mean(gains.map((gain) => (gain > 0 ? 1 : 0))),
+    "branches/better": mean(gains.map((gain) => (gain > rewardRounding ? 1 : 0))),
     environment_steps: state.environmentSteps,
     "time/branch": (performance.now() - started) / 1000,
   });

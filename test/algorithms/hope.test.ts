@@ -143,6 +143,27 @@ test("turns are drawn of episodes that no fault ended", () => {
   expect(new Set(places.map(({ trajectory }) => trajectory.id))).toEqual(new Set([0, 2]));
 });
 
+test("a branch with the same rewards is not better, in whatever order they were added up", async () => {
+  const desk = silentDesk();
+  const environment: Environment<Errand> = {
+    ...desk,
+    start: async (task, options) => {
+      const episode = await desk.start(task, options);
+      let turn = 0;
+      const step: typeof episode.step = async (action) => {
+        const result = await episode.step(action);
+        turn++;
+        return { ...result, reward: (4 - turn) / 10, terminated: turn === 3, truncated: false };
+      };
+      return { ...episode, step };
+    },
+  };
+  const { run, rows } = await train({ actorStates: 1 }, { environment });
+  const rewards = run.trajectories.map(({ reward }) => reward);
+  expect(new Set(rewards).size).toBe(2); // 0.6 and 0.6000000000000001
+  expect(rows("branches/better")[0]!["branches/better"]).toBe(0);
+});
+
 describe("an iteration", () => {
   test("plays, branches with proposals, trains the reward model by Monte-Carlo labels, then the actor", async () => {
     const { model, judge, run, rows, result } = await train();

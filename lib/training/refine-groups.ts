@@ -7,7 +7,7 @@
 import { z } from "zod";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
-import { type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
+import { rewardRounding, type Trajectory, type Transition, transitionsOf } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { playBranches } from "../playing/branch.ts";
 import { countSteps, unreadableActions } from "../playing/count-steps.ts";
@@ -172,7 +172,8 @@ export function bestOf<T extends { group: number; reward: number }>(
   seed: number,
 ): T[] {
   const order = permutation(refinements.length, seed, streams.minibatch).map((i) => refinements[i]!);
-  const best = [...order].sort((a, b) => b.reward - a.reward);
+  const isTie = (a: T, b: T) => Math.abs(a.reward - b.reward) <= rewardRounding;
+  const best = [...order].sort((a, b) => (isTie(a, b) ? 0 : b.reward - a.reward));
   const groups = [...new Set(refinements.map(({ group }) => group))].sort((a, b) => a - b);
   return groups.flatMap((group) => best.filter((one) => one.group === group).slice(0, most));
 }

@@ -22,5 +22,9 @@ test("of each group the refinements of the highest reward are taken, ties at ran
     expect(names(2, seed).slice(0, 1)).toEqual(["c"]);
   }
   expect([...ties].sort()).toEqual(["b", "e"]);
+  // Rewards of an episode, added up in another order.
+  const rounded = [refinement(0, 0.1 + (0.2 + 0.3), "a"), refinement(0, 0.1 + 0.2 + 0.3, "b")];
+  const firsts = Array.from({ length: 40 }, (_, seed) => bestOf(rounded, 1, seed)[0]!.name);
+  expect([...new Set(firsts)].sort()).toEqual(["a", "b"]);
   expect(bestOf([], 2, 0)).toEqual([]);
 });

@@ -177,14 +177,18 @@ export function stepsOf(trajectories: readonly Trajectory[]): number {
   return trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
 }
 
-/** Metrics of the episodes that a policy gradient trains on; names as in TRL. */
+/**
+ * Metrics of the episodes that a policy gradient trains on, without those that failed by a fault;
+ * names as in TRL.
+ */
 export function completionMetrics(
   trajectories: readonly Trajectory[],
   { endOfTurnIds }: Pick<LanguageModel, "endOfTurnIds">,
 ): Record<string, number> {
-  const rewards = trajectories.filter((trajectory) => !isFaulty(trajectory)).map(({ reward }) => reward);
-  const lengths = trajectories.map(({ turns }) => turns.reduce((sum, { tokens }) => sum + tokens.length, 0));
-  const cut = trajectories.flatMap(({ turns }) =>
+  const usable = trajectories.filter((trajectory) => !isFaulty(trajectory));
+  const rewards = usable.map(({ reward }) => reward);
+  const lengths = usable.map(({ turns }) => turns.reduce((sum, { tokens }) => sum + tokens.length, 0));
+  const cut = usable.flatMap(({ turns }) =>
     turns.map(({ tokens }) => !endOfTurnIds.includes(tokens.at(-1)!)),
   );
   return {

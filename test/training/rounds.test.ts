@@ -135,6 +135,9 @@ test("metrics of completions", async () => {
     "completions/clipped_ratio": 3 / 4,
   });
   expect(metrics.reward_std).toBeCloseTo(Math.SQRT1_2, 12);
+  // An episode that failed, here before its first turn, is not trained on.
+  const failed = { ...whole[0]!, outcome: "environment-fault" as const, turns: [] };
+  expect(completionMetrics([...whole, ...cut, failed], model)).toEqual(metrics);
   // A model may end its turns with any of several ids.
   const other = model.encode("p").at(-1)!; // lamp's
   expect(completionMetrics([...whole, ...cut], { endOfTurnIds: [other, endOfTurn] })).toMatchObject({

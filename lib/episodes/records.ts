@@ -254,12 +254,27 @@ export function* trainableRecords(path: string): Generator<EpisodeRecord> {
 }
 
 /**
- * The trainable episodes of several files in order, as `model` sampled them in earlier runs.
+ * An episode of a file with a new number. A branch names the new number of the episode that it
+ * repeats; without that episode before it in its file it counts as an episode of its own.
+ * @param numbers new numbers of the file's earlier episodes by their own, to which its own is added
+ */
+export function renumbered(trajectory: Trajectory, id: number, numbers: Map<number, number>): Trajectory {
+  const { branch, ...episode } = trajectory;
+  if (branch === undefined) numbers.set(trajectory.id, id);
+  const repeated = branch && numbers.get(branch.trajectory);
+  return { ...episode, id, ...(repeated !== undefined && { branch: { ...branch!, trajectory: repeated } }) };
+}
+
+/**
+ * The trainable episodes of several files in order, as `model` sampled them in earlier runs, numbered
+ * from 0 as by `renumbered`.
  * @throws NlacError ERR_RUN as `trainableRecords`, and for ids of another tokenizer than `model`'s;
  *   ERR_IO
  */
 export function* readSampled(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
+  let id = 0;
   for (const path of paths) {
+    const numbers = new Map<number, number>();
     for (const record of trainableRecords(path)) {
       const trajectory = fromRecord(record, model);
       if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
@@ -268,7 +283,7 @@ export function* readSampled(paths: readonly string[], model: LanguageModel): Ge
           `${path}: episode ${trajectory.id} was recorded with another tokenizer.`,
         );
       }
-      yield trajectory;
+      yield renumbered(trajectory, id++, numbers);
     }
   }
 }

@@ -9,16 +9,20 @@ import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Observation, ToolSchema } from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
-import { type EpisodeRecord, fromRecord, isRestOf, trainableRecords } from "../episodes/records.ts";
+import {
+  type EpisodeRecord,
+  fromRecord,
+  isRestOf,
+  renumbered,
+  trainableRecords,
+} from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { type ActionFormat, policyConversation, turnTokens } from "../prompts/policy.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 
 /**
- * The trainable episodes of several files in order, numbered from 0. A branch names the new number
- * of the episode that it repeats; without that episode before it in its file it counts as an episode
- * of its own.
+ * The trainable episodes of several files in order, numbered from 0 as by `renumbered`.
  *
  * @throws NlacError ERR_RUN for a damaged file, one that has only test episodes, or an episode of
  *   another tokenizer that lacks the task's messages; ERR_CONFIG if its tools are unknown; ERR_IO
@@ -35,15 +39,7 @@ export async function* recordedEpisodes<Task>(
     for (const record of trainableRecords(path)) {
       const own = asSampled(record, model, environment.actionFormat);
       if (own === undefined) tools ??= await toolsOf(environment);
-      const read = own ?? tokenizedAgain(path, record, model, environment, tools!);
-      const { branch, ...trajectory } = read;
-      const repeated = branch && numbers.get(branch.trajectory);
-      if (branch === undefined) numbers.set(record.id, id);
-      yield {
-        ...trajectory,
-        id: id++,
-        ...(repeated === undefined ? {} : { branch: { ...branch!, trajectory: repeated } }),
-      };
+      yield renumbered(own ?? tokenizedAgain(path, record, model, environment, tools!), id++, numbers);
     }
   }
 }

@@ -38,9 +38,9 @@ test("branches name the new numbers of the episodes that they repeat, in each fi
       branch(2 ** 30 + 2, 40),
     ]),
   ];
+  const model = new ScriptedModel(() => "");
   const read: [number, object | undefined][] = [];
-  for await (const { id, branch } of recordedEpisodes(files, new ScriptedModel(() => ""), environment))
-    read.push([id, branch]);
+  for await (const { id, branch } of recordedEpisodes(files, model, environment)) read.push([id, branch]);
   expect(read).toEqual([
     [0, undefined],
     [1, undefined],
@@ -50,6 +50,8 @@ test("branches name the new numbers of the episodes that they repeat, in each fi
     [5, undefined],
     [6, undefined],
   ]);
+  // NLAC reads them without the environment.
+  expect([...readSampled(files, model)].map(({ id, branch }) => [id, branch])).toEqual(read);
 });
 
 test("episodes on test tasks are left out, and a file without others is refused", async () => {

@@ -180,7 +180,7 @@ export async function explain(
     if (critics[k] !== undefined) record.texts.critic = critics[k].text;
     const { response } = target.text;
     // A corrected thought makes the response another text than the generation.
-    const isGenerated = target.target?.tokens.length === response.length;
+    const isGenerated = String(target.target?.tokens) === String(response);
     const known = isGenerated ? { target: target.target!.logProbs } : {};
     const detail = details[i];
     const tokens = targetTokens(model, response, { l1: loss, ...(detail ? { detail } : known) });

@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
-import { pickSamples } from "../../lib/training/recording.ts";
+import { explain, pickSamples } from "../../lib/training/recording.ts";
 import { piecesOf } from "../../lib/training/token-records.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { roleWriter, scriptedRoles, transitionsFrom } from "../support/roles.ts";
 import { byteTokenizer } from "../support/scripted-model.ts";
 
 test("half of the samples are those of highest L1, the others random, and none occurs twice", () => {
@@ -30,4 +32,30 @@ test("the texts of tokens join to the whole text, also across characters of seve
   expect(piecesOf(model, tokenizer.encode("é"))).toEqual(["", "é"]);
   // The first byte of a character without the others.
   expect(piecesOf(model, [...tokenizer.encode("é").slice(0, 1), ...tokenizer.encode("x")])).toHaveLength(2);
+});
+
+test("log probabilities of a generation are not recorded for a rewritten one of the same length", async () => {
+  const model = scriptedRoles();
+  const transitions = (await transitionsFrom(model, errandEnvironment())).slice(0, 1);
+  const { config } = roleWriter(model, { reasoning: true });
+  const signal = new AbortController().signal;
+  const recorded = async (response: string) => {
+    const [generated, trained] = ["I know it.", response].map((text) => model.encode(text));
+    const logProbs = new Float32Array(generated!.length).fill(-0.5);
+    const target = { tokens: generated!, logProbs, text: "", finishReason: "stop", cachedTokens: 0 } as const;
+    const text = { student: [1], teacher: [1], response: trained! };
+    const [record] = await explain(
+      { model, config, run: { signal, tokenBytes: 10_000 } },
+      {
+        ...{ update: 0, transitions, targets: [{ text, target }], details: [undefined] },
+        refinements: [{ critiques: [], judgements: [], refinements: [] }],
+        losses: [new Float32Array(trained!.length)],
+      },
+      [0],
+      false,
+    );
+    return record!.tokens!.target!;
+  };
+  expect((await recorded("I know it.")).target).toBeDefined();
+  expect((await recorded("I hope so.")).target).toBeUndefined();
 });

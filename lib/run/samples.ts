@@ -85,7 +85,10 @@ export const drawsRecord = z.strictObject({
   /** Verdict of the target and of the last critique: yes, no, or why there is none. */
   target: z.array(z.string()),
   critique: z.array(z.string()),
-  /** changed, same, or why it was dropped. */
+  /**
+   * Compared with the attempt: changed, or same; of a stored action, with which it is not compared:
+   * kept. Otherwise why it was dropped.
+   */
   refinement: z.array(z.string()),
 });
 

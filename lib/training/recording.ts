@@ -226,8 +226,9 @@ function verdict(yes: boolean | undefined, dropped?: string): string {
   return dropped ?? "unreadable";
 }
 
-function changeOf({ action, attempted, dropped }: Refinement): string {
+function changeOf({ action, attempt, attempted, dropped }: Refinement): string {
   if (dropped !== undefined) return dropped;
+  if (attempt === undefined) return "kept";
   return attempted === undefined || action?.text !== attempted.text ? "changed" : "same";
 }
 

@@ -8,6 +8,18 @@ import { errandEnvironment } from "../support/errand.ts";
 import { kls, small, train } from "../support/nlac-training.ts";
 import { act, roleOf, scriptedRoles as script } from "../support/roles.ts";
 
+test("a draw says whether a refinement changed its attempt; stored actions are not compared", async () => {
+  const refinements = async (config: NlacConfigInput, refiner: string) => {
+    const { run } = await train(script({ refiner }), { batchSize: 2, ...config });
+    return run.drawn.flatMap(({ refinement }) => refinement);
+  };
+  expect(await refinements({}, act("key"))).toEqual(["changed", "changed"]);
+  expect(await refinements({}, act("soap"))).toEqual(["same", "same"]);
+  // The stored action is "soap", too.
+  expect(await refinements({ attempt: "stored" }, act("soap"))).toEqual(["kept", "kept"]);
+  expect(await refinements({ attempt: "stored" }, "no form")).toEqual(["unreadable", "unreadable"]);
+});
+
 describe("the order of an update", () => {
   test("θ̄ starts as θ; L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
     const model = script();

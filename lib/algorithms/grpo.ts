@@ -207,7 +207,9 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  let { state, trajectories } = await restoreRound(run, stateSchema, config);
+  const restored = await restoreRound(run, stateSchema, config);
+  const { state } = restored;
+  let { trajectories } = restored;
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -216,7 +218,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
 
   try {
     showOverall();
-    if (state.episodes === 0) {
+    if (restored.isNew) {
       if (config.klCoefficient > 0) await model.keepReference();
       // Saves what happened before training, such as a warm-up, in case the first rollouts are
       // stopped.

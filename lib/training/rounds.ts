@@ -106,21 +106,23 @@ function requireAnEpisode(trajectories: readonly Trajectory[], maxPromptTokens: 
 
 /**
  * Restores an on-policy method: its counters and, if the iteration's episodes have been played, the
- * last episodes of the run.
+ * last episodes of the run. `isNew`: the run has no checkpoint of the method, so that its reference
+ * must be stored.
  */
 export async function restoreRound<State extends Counters>(
   run: TrainingRun,
   schema: z.ZodType<State>,
   { episodesPerIteration }: Pick<PlayConfig, "episodesPerIteration">,
-): Promise<{ state: State; trajectories: Trajectory[] }> {
+): Promise<{ state: State; trajectories: Trajectory[]; isNew: boolean }> {
   const saved = await run.restore();
-  if (saved === undefined) return { state: parseState(schema, newCounters()), trajectories: [] };
+  if (saved === undefined) return { state: parseState(schema, newCounters()), trajectories: [], isNew: true };
   const state = parseState(schema, saved.state);
   return {
     state,
     trajectories: state.collected
       ? await episodesFrom(saved.trajectories, state.episodes - episodesPerIteration)
       : [],
+    isNew: false,
   };
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type GrpoConfigInput, grpoConfig, trainGrpo } from "../../lib/algorithms/grpo.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { memoryRun, newCounters } from "../../lib/run/training-run.ts";
 import { deviation, mean } from "../../lib/statistics/mean.ts";
 import { groupAdvantages } from "../../lib/training/group-advantages.ts";
 import { returnsFrom } from "../../lib/training/returns.ts";
@@ -59,6 +59,17 @@ describe("the configuration", () => {
     await expect(train({ actionTemperature: 0 })).rejects.toThrow(/actionTemperature/);
     await expect(train({ discount: 0.9 })).rejects.toThrow(/credit "turn".*discount/s);
   });
+});
+
+test("the reference is θ at the start of the run, also if steps on corrections came before its episodes", async () => {
+  const model = new ScriptedPolicy(luckyReply(() => 0.5));
+  await model.keepReference();
+  model.theta = 0.5; // corrections of a served run, which was then stopped
+  const saved = { state: newCounters(), trajectories: [], replay: "" };
+  const run = { ...memoryRun(), restore: async () => saved };
+  const config = { ...small, iterations: 1, klCoefficient: 0.1 };
+  await trainGrpo({ model, environment: errandEnvironment({ turns: 2 }), config, run });
+  expect(model.reference).toBe(0);
 });
 
 describe("an iteration", () => {

@@ -44,6 +44,9 @@ const minPriority = (exponent: number) => Math.min(1e-6, Math.max(10 ** (-3 / ex
 /** Priority of a new transition if no other has one. */
 const firstPriority = 1;
 
+/** Most priorities that a metric reads; of more, evenly spaced ones. */
+const maxRead = 2 ** 17;
+
 /** Content of replay.json: the number of transitions added so far. */
 const savedCounts = z.strictObject({ added: z.int().min(0) });
 
@@ -51,11 +54,13 @@ export class ReplayBuffer {
   readonly capacity: number;
   readonly #transitions: Transition[] = [];
   readonly #sampler: PrioritizedSampler;
+  readonly #exponent: number;
   readonly #minPriority: number;
   #added = 0;
 
   constructor({ capacity, priorityExponent, importanceExponent, seed }: ReplayBufferOptions) {
     this.capacity = capacity;
+    this.#exponent = priorityExponent;
     this.#minPriority = minPriority(priorityExponent);
     this.#sampler = new PrioritizedSampler({
       capacity,
@@ -125,15 +130,36 @@ export class ReplayBuffer {
    * Metrics of a draw. `episodes`: number of the run's episodes so far, from which ages are
    * computed.
    */
-  metrics({ indices, probabilities, weights }: ReplaySample, episodes: number): Record<string, number> {
+  metrics(
+    { indices, weights }: Pick<ReplaySample, "indices" | "weights">,
+    episodes: number,
+  ): Record<string, number> {
     const ages = this.get(indices).map(({ trajectory }) => episodes - 1 - trajectory);
     return {
       "replay/size": this.size,
-      // exp of the entropy of P, estimated as the mean of -log P over draws.
-      "replay/effective": Math.exp(mean(probabilities.map((probability) => -Math.log(probability)))),
+      "replay/effective": this.#effective(),
       "replay/age": mean(ages),
       "replay/weight": mean(weights),
     };
+  }
+
+  /**
+   * exp of the entropy of P. Not from draws: the exponential of a mean of -log P over few of them is
+   * too large; of one, it is 1 / P, whose expectation is the number of transitions, whatever P is.
+   */
+  #effective(): number {
+    const every = Math.ceil(this.size / maxRead);
+    const read = Int32Array.from({ length: Math.ceil(this.size / every) }, (_, i) => i * every);
+    // P = w / Σ w, so that the entropy is log Σ w - Σ w log w / Σ w.
+    let [sum, products] = [0, 0];
+    for (const priority of this.#sampler.get(read)) {
+      if (priority === 0) continue; // retired
+      const logWeight = this.#exponent * Math.log(priority);
+      const weight = Math.exp(logWeight);
+      sum += weight;
+      products += weight * logWeight;
+    }
+    return (this.size / read.length) * sum * Math.exp(-products / sum);
   }
 
   /**

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import type { Transition } from "../../lib/episodes/trajectory.ts";
 import { ReplayBuffer, type ReplayBufferOptions } from "../../lib/replay/buffer.ts";
+import { mean } from "../../lib/statistics/mean.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const buffers: ReplayBuffer[] = [];
@@ -126,11 +127,12 @@ test.each([0.1, 0.5, 1])("a loss of 0 makes a transition rare, α = %f", (priori
 describe("metrics of a draw", () => {
   test("by hand", () => {
     const buffer = filled(4);
-    // -log of 1/2, 1/2 and 1/8 is log 2 (1 + 1 + 3), a third of which is 5/3 of log 2.
-    const sample = { indices: [3, 3, 1], probabilities: [0.5, 0.5, 0.125], weights: [1, 0.5, 0.75] };
+    for (const [i, priority] of [4, 2, 1, 1].entries()) buffer.setPriority(i, priority);
+    const sample = { indices: [3, 3, 1], weights: [1, 0.5, 0.75] };
     const metrics = buffer.metrics(sample, 10);
     expect(metrics["replay/size"]).toBe(4);
-    expect(metrics["replay/effective"]).toBeCloseTo(2 ** (5 / 3), 12);
+    // The entropy of 1/2, 1/4, 1/8 and 1/8 is log 2 (1/2 · 1 + 1/4 · 2 + 1/4 · 3).
+    expect(metrics["replay/effective"]).toBeCloseTo(2 ** 1.75, 12);
     expect(metrics["replay/age"]).toBeCloseTo((6 + 6 + 8) / 3, 12);
     expect(metrics["replay/weight"]).toBe(0.75);
   });
@@ -142,8 +144,30 @@ describe("metrics of a draw", () => {
     for (const [i, priority] of [2, 1, 1].entries()) buffer.setPriority(i, priority);
     const sample = buffer.sample(4096);
     const metrics = buffer.metrics(sample, 3);
-    expect(metrics["replay/effective"]).toBeCloseTo(Math.exp(0.5 * Math.log(2) + 0.5 * Math.log(4)), 1);
+    const entropy = mean(sample.probabilities.map((probability) => -Math.log(probability)));
+    expect(metrics["replay/effective"]).toBeCloseTo(Math.exp(entropy), 1);
     // Half of the draws weigh √½, the others 1.
     expect(metrics["replay/weight"]).toBeCloseTo((1 + Math.SQRT1_2) / 2, 1);
+  });
+
+  test("a run of single draws shows that one transition has most of P, also beside retired ones", () => {
+    const buffer = empty({ capacity: 110 });
+    buffer.add(Array.from({ length: 110 }, (_, i) => transition(i)));
+    buffer.retire(10);
+    for (let i = 10; i < 110; i++) buffer.setPriority(i, i === 42 ? 0.9 : 0.1 / 99);
+    const rows = Array.from(
+      { length: 200 },
+      () => buffer.metrics(buffer.sample(1), 110)["replay/effective"]!,
+    );
+    const effective = Math.exp(-0.9 * Math.log(0.9) - 0.1 * Math.log(0.1 / 99));
+    expect(mean(rows)).toBeCloseTo(effective, 5);
+    expect(effective).toBeLessThan(2.2);
+  });
+
+  test("of a large buffer some priorities are read", () => {
+    const buffer = empty({ capacity: 300_000, priorityExponent: 0.5 });
+    buffer.add(Array.from({ length: 300_000 }, (_, i) => transition(i)));
+    buffer.retire(150_000);
+    expect(buffer.metrics(buffer.sample(1), 300_000)["replay/effective"]! / 150_000).toBeCloseTo(1, 4);
   });
 });

@@ -21,11 +21,13 @@
  *   step older than if samples were processed one by one.
  * - The losses are averaged over the tokens of a completion and then over the batch: short and long
  *   completions have equal weight.
+ * - By default L1 is the KL over the vocabulary at each token of the target; section 5.2 trains its
+ *   cross entropy at the target's tokens (`support`).
  * - With k > 1, L1 trains only the futures; the evaluator is not trained.
  * - The buffer keeps the latest `replayCapacity` transitions; Algorithm 1 keeps all.
  * - A sample is dropped, and counted by its cause, if a completion does not fit into the model's
  *   context, or a refined action was cut off or cannot be parsed. Other targets are trained on
- *   whatever their form (`targets`).
+ *   whatever their form (`targets`). A transition without a target gets the lowest priority.
  * Options that the paper does not have, including its ablations, are off by default and marked.
  */
 

@@ -20,6 +20,8 @@
  *   separate networks.
  * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α
  *   times it.
+ * - log α takes plain gradient steps. Haarnoja et al. use Adam, whose steps do not depend on how far
+ *   H(π) is from its target.
  * - Losses are averaged over all policy tokens in a batch of whole episodes.
  * - If the chat history drops the reasoning of earlier turns, each turn is a sequence of its own.
  *   The successor of a turn's last token is then the state of the next turn, whose V̄ is computed
@@ -100,7 +102,7 @@ export const sacConfig = z.strictObject({
    * is constant. Haarnoja et al. tune it.
    */
   targetEntropy: z.number().min(0).optional(),
-  /** λ_α: learning rate of log α. Default and Haarnoja et al.: 3e-4. */
+  /** λ_α: learning rate of log α. Default 3e-4. Haarnoja et al.: 3e-4, of Adam. */
   temperatureLearningRate: z.number().min(0).default(3e-4),
   /** γ per token. Default 1, since an action has many tokens. Haarnoja et al.: 0.99 per step. */
   discount: z.number().min(0).max(1).default(1),

@@ -9,6 +9,8 @@
  * Departures from the papers, all on points that the papers leave open:
  * - θ continues from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set
  *     of its own samples.
+ * - Equal solutions are kept, so that frequent ones are imitated more. Yuan et al. keep one of those
+ *   with the same equations.
  * - A sample is one action after its state, not an episode, so that batch sizes compare with
  *   NLAC's.
  * - A truncated episode is imitated only if it succeeded before the limit, which is rare: there are

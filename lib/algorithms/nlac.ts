@@ -38,7 +38,13 @@ import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { readSampled } from "../episodes/records.ts";
-import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
+import {
+  ownTransitionsOf,
+  type Trajectory,
+  type Transition,
+  transitionsOf,
+  transitionsOfAll,
+} from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { ReplayBuffer, replaySample } from "../replay/buffer.ts";
 import { refinementMetrics } from "../roles/refinements.ts";
@@ -405,7 +411,7 @@ function retireEarlier<Task>({ replay, state, config }: Training<Task>): void {
 function store<Task>({ replay, state, run }: Training<Task>, trajectory: Trajectory): Trajectory {
   const stored = { ...trajectory, id: state.episodes++ };
   run.trajectory(stored);
-  replay.add(transitionsOf(stored));
+  replay.add(ownTransitionsOf(stored));
   return stored;
 }
 

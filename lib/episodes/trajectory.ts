@@ -159,7 +159,15 @@ export function transitionsOf(trajectory: Trajectory): Transition[] {
 /** Items that are at hand, or arrive one by one. */
 export type Stream<T> = Iterable<T> | AsyncIterable<T>;
 
-/** The transitions of many episodes, one episode in memory at a time. */
+/**
+ * The transitions that no other episode has: of a branch those from its own action on. The episode
+ * that it repeats has the earlier ones.
+ */
+export function ownTransitionsOf(trajectory: Trajectory): Transition[] {
+  return transitionsOf(trajectory).slice(trajectory.branch?.turn ?? 0);
+}
+
+/** The own transitions of many episodes, one episode in memory at a time. */
 export async function* transitionsOfAll(trajectories: Stream<Trajectory>): AsyncGenerator<Transition> {
-  for await (const trajectory of trajectories) yield* transitionsOf(trajectory);
+  for await (const trajectory of trajectories) yield* ownTransitionsOf(trajectory);
 }

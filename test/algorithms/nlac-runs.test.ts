@@ -185,6 +185,43 @@ describe("recorded episodes", () => {
     });
   });
 
+  test("a branch adds the transitions from its own action on, also to a resumed run", async () => {
+    await inDirectory(async (directory) => {
+      const played = await train(script({ policy: act("lamp") }));
+      const [episode] = played.run.trajectories;
+      expect(episode!.turns).toHaveLength(3);
+      const path = join(directory, "earlier.jsonl");
+      const writer = new RecordWriter(path);
+      writer.append(toRecord(episode!));
+      writer.append(toRecord({ ...episode!, id: 2 ** 30, branch: { trajectory: episode!.id, turn: 1 } }));
+      writer.close();
+      let saved: Record<string, unknown> = {};
+      const begun = {
+        ...memoryRun(),
+        checkpoint: async ({ state, replay }: Checkpoint) => {
+          if (state.iteration !== 1 || state.updatesDone !== 2) return;
+          saved = structuredClone(state) as Record<string, unknown>;
+          replay!.save(directory);
+        },
+      };
+      const config = { ...small, recorded: [path], episodesPerIteration: 0, updatesPerIteration: 4 };
+      const options = {
+        model: script(),
+        environment: errandEnvironment(),
+        config: { ...config, iterations: 2 },
+      };
+      await trainNlac({ ...options, run: begun });
+      const restored = { state: saved, trajectories: begun.trajectories, replay: directory };
+      const run = { ...memoryRun(), restore: async () => restored };
+      await trainNlac({ ...options, run });
+      for (const { rows, drawn } of [begun, run]) {
+        expect(rows.at(-1)!.values["replay/size"]).toBe(3 + 2);
+        const places = drawn.flatMap(({ trajectory, turn }) => trajectory.map((id, i) => `${id} ${turn[i]}`));
+        expect([...new Set(places)].sort()).toEqual(["0 0", "0 1", "0 2", "1 1", "1 2"]);
+      }
+    });
+  });
+
   test("with others, they come first, and are not counted as played", async () => {
     await inDirectory(async (directory) => {
       const path = await record(directory);

@@ -240,7 +240,10 @@ async function imitateArriving<Task>(
   }
 }
 
-/** The readable actions of the episodes that are imitated. */
+/**
+ * The readable actions of the episodes that are imitated. Those that a branch repeats of an episode
+ * are imitated once, however many episodes have them.
+ */
 function recordedExamples(
   trajectories: readonly Trajectory[],
   { select, successReward }: SftConfig,
@@ -248,11 +251,16 @@ function recordedExamples(
   const good = (trajectory: Trajectory) =>
     select === "all" ||
     (successReward === undefined ? succeeded(trajectory) : reaches(trajectory, successReward));
+  const known = new Set<string>();
+  const isNew = ({ id, branch }: Trajectory, turn: number) => {
+    const place = `${branch !== undefined && turn < branch.turn ? branch.trajectory : id} ${turn}`;
+    return !known.has(place) && known.add(place);
+  };
   return trajectories
     .filter((trajectory) => !isFaulty(trajectory) && good(trajectory))
     .flatMap((trajectory) =>
       transitionsOf(trajectory)
-        .filter(({ turn }) => trajectory.turns[turn]!.action !== undefined)
+        .filter(({ turn }) => trajectory.turns[turn]!.action !== undefined && isNew(trajectory, turn))
         .map(({ turn, state, action }) => ({
           prompt: () => state.prompt(),
           response: action,

@@ -112,6 +112,29 @@ describe("recorded episodes", () => {
     });
   });
 
+  test("actions that branches repeat of an episode are imitated once per epoch, also if it failed", async () => {
+    await inDirectory(async (directory) => {
+      const { trajectories } = await record(directory);
+      const long = trajectories.filter(({ turns }) => turns.length === 2);
+      const [original, won, also] = [
+        long.find(({ reward }) => reward === 0)!,
+        ...long.filter((one) => one.reward === 1),
+      ];
+      const path = join(directory, "branched.jsonl");
+      const writer = new RecordWriter(path);
+      const branch = { trajectory: original.id, turn: 1 };
+      const branches = [won!, also!].map((one, i) => ({ ...one, id: 2 ** 30 + i, branch }));
+      for (const one of [original, ...branches]) writer.append(toRecord(one));
+      writer.close();
+      const actions = async (select: "all" | "successes") => {
+        const { run } = await train({ recorded: [path], epochs: 1, select });
+        return run.rows[0]!.values["data/actions"];
+      };
+      expect(await actions("all")).toBe(2 + 1 + 1);
+      expect(await actions("successes")).toBe(1 + 1 + 1);
+    });
+  });
+
   test("the loss is the mean over tokens and the batch, and the rate follows the cosine", async () => {
     await inDirectory(async (directory) => {
       const { path } = await record(directory);

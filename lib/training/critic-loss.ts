@@ -8,7 +8,7 @@ import type { Environment } from "../contract/environment.ts";
 import type { Transition } from "../episodes/trajectory.ts";
 import type { LanguageModel, Support } from "../model/language-model.ts";
 import { type RolesConfig, RoleWriter } from "../roles/role-writer.ts";
-import { writeTargets } from "../roles/targets.ts";
+import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import { grouped, type Interval, meanInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 import { supportOf } from "./losses.ts";
@@ -23,9 +23,9 @@ export interface CriticLoss {
   transitions: number;
   /** Number of episodes. The intervals treat transitions of one episode as a cluster. */
   episodes: number;
-  /** Number of transitions whose target could not be generated for lack of context. */
+  /** Number of transitions without a target to train on. */
   dropped: number;
-  /** Parse rates, shares of Yes and token counts, as in the training metrics. */
+  /** Parse rates, shares of Yes, token counts and causes of drops, as in the training metrics. */
   roles: Record<string, number>;
 }
 
@@ -60,6 +60,6 @@ export async function criticLoss(
     transitions: texts.length,
     episodes: new Set(usable.map(({ episode }) => episode)).size,
     dropped: targets.length - texts.length,
-    roles: writer.metrics(),
+    roles: { ...writer.metrics(), ...targetMetrics(targets) },
   };
 }

@@ -7,10 +7,10 @@ import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 /** Two episodes of three turns, and the critic's loss on all of their transitions. */
-async function measure(config: NlacConfigInput) {
+async function measure(config: NlacConfigInput, target = "Future:\njoined\nOptimality:\nYes") {
   const model = new ScriptedModel((prompt) =>
     prompt.slice(prompt.lastIndexOf("<|im_start|>user")).includes("Optimality:")
-      ? "Future:\njoined\nOptimality:\nYes"
+      ? target
       : "Thought:\nhm\nAction:\nsoap",
   );
   // The first episode's word makes the critic fail.
@@ -70,4 +70,12 @@ test("the negative log-likelihood is that of the student, which has not seen the
   expect(scored.map(({ prompt, response }) => ({ prompt, response }))).toEqual(
     distilled.map(({ student, response }) => ({ prompt: student, response })),
   );
+});
+
+test("transitions without a target are counted by cause, as in training", async () => {
+  const { loss } = await measure({ targets: "parsed" }, "in no form");
+  expect(loss).toMatchObject({ transitions: 0, dropped: 6 });
+  expect(loss.roles).toMatchObject({ "targets/dropped": 6, "targets/dropped_unreadable": 6 });
+  expect(loss.l1.estimate).toBeNaN();
+  expect((await measure({})).loss.roles).toMatchObject({ "targets/dropped": 0 });
 });

@@ -29,8 +29,8 @@
  * - The first updates may leave out L_π, so that the policy is not fitted to untrained values. The
  *   policy still changes through the layers it shares with Q.
  * - A truncated episode is bootstrapped from its final state: y = r + γ V̄(s') there too. If that
- *   does not fit into the context, the episode ends one turn earlier. An episode that failed by a fault of the environment or a service has no known outcome and is not
- *   replayed.
+ *   does not fit into the context, the episode ends one turn earlier. An episode that failed by a
+ *   fault of the environment or a service has no known outcome and is not replayed.
  */
 
 import { z } from "zod";

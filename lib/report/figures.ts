@@ -38,8 +38,11 @@ export interface FigureLine {
 
 export function figureLines({ figures, floor, heldOut, people, agent, ofRun }: Measured): FigureLine[] {
   const { success, passHatK, reward, turns, parseRate, toolCalls, toolErrors, tokens, outcomes } = figures;
+  // pass^1 is a mean over tasks. If tasks were played equally often, it is the mean over episodes too.
+  const [first] = passHatK;
+  const isFirst = first !== undefined && Math.abs(first.estimate - success.estimate) < 1e-9;
   const lines: FigureLine[] = [
-    { label: "success", ...success, isShare: true, ...(passHatK.length === 0 ? {} : { note: "pass^1" }) },
+    { label: "success", ...success, isShare: true, ...(isFirst ? { note: "pass^1" } : {}) },
   ];
   if (heldOut !== undefined) {
     const note = `success of ${counted(heldOut.episodes, "held-out episode")}`;
@@ -52,7 +55,7 @@ export function figureLines({ figures, floor, heldOut, people, agent, ofRun }: M
     const k = i + 1;
     // With many trials, show the first few, powers of two and the last.
     const isTold = k <= 8 || Number.isInteger(Math.log2(k)) || k === passHatK.length;
-    if (k > 1 && isTold) lines.push({ label: `pass^${k}`, ...interval, isShare: true });
+    if ((k > 1 || !isFirst) && isTold) lines.push({ label: `pass^${k}`, ...interval, isShare: true });
   }
   lines.push({ label: "reward", ...reward }, { label: "turns", ...turns });
   lines.push({ label: "readable", estimate: parseRate, note: "of all actions" });

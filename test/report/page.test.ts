@@ -8,6 +8,7 @@ import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { figuresOf, summarize } from "../../lib/episodes/figures.ts";
 import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import { figureLines } from "../../lib/report/figures.ts";
 import { renderEpisodes } from "../../lib/report/page.ts";
 import { faultOf } from "../support/xml.ts";
 
@@ -53,6 +54,31 @@ function page(episodes: readonly EpisodeRecord[], title = "errands, test"): stri
 function contents(html: string, name: "script" | "style"): string[] {
   return [...html.matchAll(new RegExp(`<${name}[^>]*>(.*?)</${name}`, "gis"))].map(([, text]) => text!);
 }
+
+test("success is called pass^1 only if tasks were played equally often", () => {
+  const played = (...tasks: [task: string, reward: number][]) =>
+    figureLines({
+      title: "",
+      figures: summarize(
+        tasks.map(([task, reward], id) => figuresOf(episode(id, { task, reward }))),
+        2,
+      ),
+    })
+      .filter(({ label }) => /success|pass/.test(label))
+      .map(({ label, estimate, note }) => [label, estimate, note]);
+  const equal = played(["a", 1], ["a", 1], ["b", 0], ["b", 1]);
+  expect(equal).toEqual([
+    ["success", 0.75, "pass^1"],
+    ["pass^2", 0.5, undefined],
+  ]);
+  // Three successes in three trials of one task, and none in one of the other.
+  const unequal = played(["a", 1], ["a", 1], ["a", 1], ["b", 0]);
+  expect(unequal).toEqual([
+    ["success", 0.75, undefined],
+    ["pass^1", 0.5, undefined],
+    ["pass^2", 1, undefined],
+  ]);
+});
 
 test("of a turn, the page has what it shows, and not the ids that reasoning models sampled", () => {
   const sampled = { tokens: [1, 2, 3], logProbs: "AAAA" };

@@ -95,7 +95,7 @@ export interface ServiceOptions {
 const optionsSchema = z.strictObject({
   model: z.string().min(1),
   baseURL: z.string().optional(),
-  apiKey: z.string().optional(),
+  apiKey: z.string().min(1).optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
   timeout: z.number().positive().max(maxDelayMs).default(30_000),
@@ -121,17 +121,27 @@ function openaiRequests(): Promise<typeof Requests> {
   return importing;
 }
 
+/** An environment variable; undefined also if it is empty, as for OpenAI's own clients. */
+function variable(name: string): string | undefined {
+  return process.env[name] || undefined;
+}
+
 /** Creates a service without sending a request. Throws ERR_CONFIG for invalid options. */
 export function chatService(options: ServiceOptions): ChatService {
   const { model, price, budget, timeout, maxRetries, fetch, ...given } = checkConfig(optionsSchema, options);
-  const baseURL = given.baseURL ?? process.env.OPENAI_BASE_URL;
-  const apiKey = given.apiKey ?? process.env.OPENAI_API_KEY ?? (baseURL === undefined ? undefined : "none");
+  const baseURL = given.baseURL ?? variable("OPENAI_BASE_URL");
+  const apiKey = given.apiKey ?? variable("OPENAI_API_KEY") ?? (baseURL === undefined ? undefined : "none");
   if (apiKey === undefined) {
     throw new NotHere(
       "A service needs a key or an address: set $OPENAI_API_KEY (apiKey), or $OPENAI_BASE_URL (baseURL) of a server " +
         "that needs no key.",
     );
   }
+  if (baseURL !== undefined && !/^https?:\/\/./.test(baseURL))
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${given.baseURL === undefined ? "$OPENAI_BASE_URL" : "baseURL"} must be an http:// or https:// address, not ${JSON.stringify(baseURL)}.`,
+    );
   if (budget.cost !== undefined && options.price === undefined)
     throw new NlacError("ERR_CONFIG", "A budget in US dollars needs the price of tokens.");
   const defaults = { maxTokens: given.maxTokens, temperature: given.temperature };

@@ -76,7 +76,8 @@ export function textOf(answer: OpenAI.ChatCompletion): string | undefined {
 /** Why a request failed, as a sentence. */
 export function reason(error: unknown): string {
   if (error instanceof OpenAI.APIConnectionTimeoutError) return "no answer in time.";
-  if (error instanceof OpenAI.APIConnectionError) return "no connection.";
+  if (error instanceof OpenAI.APIConnectionError)
+    return `no connection (${messageOf(error.cause ?? error).replace(/^fetch failed: /, "")}).`;
   if (error instanceof OpenAI.APIError) return `status ${error.status}: ${error.message}`;
   return messageOf(error);
 }

@@ -1,6 +1,6 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Message } from "../../lib/contract/environment.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseReply } from "../../lib/environments/twenty-questions/oracle.ts";
@@ -59,6 +59,16 @@ describe("chatService", () => {
     await expect(service.complete([{ role: "user", content: "empty" }])).rejects.toThrow(/empty reply/);
     const nobody = chatService({ model: "m", baseURL: "http://127.0.0.1:1/v1", maxRetries: 0 });
     await expect(nobody.complete(hello)).rejects.toMatchObject({ code: "ERR_SERVICE" });
+  });
+
+  it("says why there is no connection", async () => {
+    const { baseURL } = await serve(() => ({ text: "there" }));
+    await close();
+    const { host } = new URL(baseURL);
+    await expect(chatService({ model: "m", baseURL, maxRetries: 0 }).complete(hello)).rejects.toMatchObject({
+      code: "ERR_SERVICE",
+      message: `The service of m failed: no connection (connect ECONNREFUSED ${host}).`,
+    });
   });
 
   it.each([
@@ -159,6 +169,22 @@ describe("chatService", () => {
   it("validates its options", () => {
     expect(() => chatService({ model: "" })).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
     expect(() => chatService({ model: "m", baseUrl: "x" } as never)).toThrow(/baseUrl/);
+    // It would be retried for half a minute, and then be called a reply that broke off.
+    for (const baseURL of ["localhost:8000/v1", "foo", "file:///etc/passwd", ""])
+      expect(() => chatService({ model: "m", baseURL })).toThrow(/baseURL must be an http/);
+  });
+
+  it("takes empty environment variables for ones that are not set", () => {
+    vi.stubEnv("OPENAI_BASE_URL", "");
+    vi.stubEnv("OPENAI_API_KEY", "");
+    try {
+      expect(() => chatService({ model: "m" })).toThrow(/set \$OPENAI_API_KEY/);
+      expect(() => chatService({ model: "m", baseURL: "http://127.0.0.1:1/v1" })).not.toThrow();
+      vi.stubEnv("OPENAI_BASE_URL", "localhost:8000");
+      expect(() => chatService({ model: "m" })).toThrow(/\$OPENAI_BASE_URL must be an http/);
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 });
 

@@ -1,9 +1,21 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { readModelFile, readModelJson } from "../../lib/files/read-file.ts";
-import { writeAtomically } from "../../lib/files/write-atomically.ts";
+import { requireWritable, writeAtomically } from "../../lib/files/write-atomically.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const limit = { bytes: 100, values: 5 };
@@ -57,7 +69,41 @@ describe("writeAtomically", () => {
       expect(() => writeAtomically(join(directory, "folder"), "x")).toThrow(
         expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining("folder") }),
       );
-      expect(() => writeAtomically(join(directory, "none", "state"), "x")).toThrow(/cannot be written/);
+      const nowhere = join(directory, "none", "state");
+      for (const write of [() => writeAtomically(nowhere, "x"), () => requireWritable(nowhere)])
+        expect(write).toThrow(
+          `${nowhere} cannot be written: there is no directory ${join(directory, "none")}.`,
+        );
       expect(readdirSync(directory).sort()).toEqual(["folder", "state"]);
+    }));
+
+  it("writes to the file that a link names, and leaves the link", () =>
+    inDirectory((directory) => {
+      const [file, link] = [join(directory, "file"), join(directory, "link")];
+      writeAtomically(file, "one");
+      symlinkSync("file", link);
+      requireWritable(link);
+      writeAtomically(link, "two");
+      expect(readFileSync(file, "utf8")).toBe("two");
+      expect(readlinkSync(link)).toBe("file");
+      expect(readdirSync(directory).sort()).toEqual(["file", "link"]);
+    }));
+
+  it("writes into a pipe, as into /dev/stdout, and does not replace it by a file", () =>
+    inDirectory((directory) => {
+      const pipe = join(directory, "pipe");
+      execFileSync("mkfifo", [pipe]);
+      // Held open for reading, so that writing does not wait for a reader.
+      const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK);
+      try {
+        requireWritable(pipe);
+        writeAtomically(pipe, "page");
+        const bytes = Buffer.alloc(8);
+        expect(bytes.toString("utf8", 0, readSync(reader, bytes))).toBe("page");
+        expect(statSync(pipe).isFIFO()).toBe(true);
+        expect(readdirSync(directory)).toEqual(["pipe"]);
+      } finally {
+        closeSync(reader);
+      }
     }));
 });

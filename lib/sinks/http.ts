@@ -18,12 +18,17 @@ export function fromEnvironment(text: string, field: string): string {
   );
 }
 
-/** `url` without a final slash. Throws ERR_CONFIG if it is not an HTTP address. */
+/** `url`, to which paths are appended, without a final slash. Throws as `httpAddress`. */
+export function baseAddress(url: string, field: string): string {
+  return httpAddress(url, field).replace(/\/+$/, "");
+}
+
+/** The address `url`, or that of a variable. Throws ERR_CONFIG if it is not an HTTP address. */
 export function httpAddress(url: string, field: string): string {
   const address = fromEnvironment(url, field);
   if (!URL.canParse(address) || !/^https?:$/.test(new URL(address).protocol))
     throw new NlacError("ERR_CONFIG", `${field} must be an http:// or https:// address.`);
-  return address.replace(/\/+$/, "");
+  return address;
 }
 
 export function headersFrom(

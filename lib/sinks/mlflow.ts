@@ -1,7 +1,7 @@
 /** Sends metrics and the recipe to an MLflow tracking server, by its REST API 2.0. */
 
 import { z } from "zod";
-import { headersFrom, httpAddress, postJson } from "./http.ts";
+import { baseAddress, headersFrom, postJson } from "./http.ts";
 import { PermanentError, type ReportedRow, type ReportedRun, type RunEvent, type Sink } from "./sink.ts";
 
 /** MLflow's limits of one request. */
@@ -29,7 +29,7 @@ export function mlflowSink(options: {
   experiment: string;
   headers: Readonly<Record<string, string>>;
 }): Sink {
-  const address = httpAddress(options.url, "report.url");
+  const address = baseAddress(options.url, "report.url");
   const headers = headersFrom(options.headers, "report.headers");
   const token = process.env.MLFLOW_TRACKING_TOKEN;
   if (token && !("authorization" in headers)) headers.authorization = `Bearer ${token}`;

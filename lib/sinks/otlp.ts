@@ -11,7 +11,7 @@ import { createHash } from "node:crypto";
 import { version } from "../base/version.ts";
 import type { Message } from "../contract/environment.ts";
 import { isFaulty, succeeded, type Trajectory } from "../episodes/trajectory.ts";
-import { headersFrom, httpAddress, postJson } from "./http.ts";
+import { baseAddress, headersFrom, postJson } from "./http.ts";
 import type { ReportedRun, Sink } from "./sink.ts";
 
 type Value = string | number | boolean | { double: number };
@@ -41,7 +41,7 @@ export function otlpSink(options: {
   content: boolean;
   headers: Readonly<Record<string, string>>;
 }): Sink {
-  const address = `${httpAddress(options.url, "report.url")}/v1/traces`;
+  const address = `${baseAddress(options.url, "report.url")}/v1/traces`;
   const headers = headersFrom(options.headers, "report.headers");
   let run: ReportedRun | undefined;
   return {

@@ -3,7 +3,7 @@
  */
 
 import { z } from "zod";
-import { fromEnvironment, headersFrom, httpAddress, postJson } from "./http.ts";
+import { baseAddress, fromEnvironment, headersFrom, postJson } from "./http.ts";
 import { PermanentError, type ReportedRow, type ReportedRun, type RunEvent, type Sink } from "./sink.ts";
 
 /** The version of the HTTP API that this sink was written for. */
@@ -18,7 +18,7 @@ export function trackioSink(options: {
   headers: Readonly<Record<string, string>>;
 }): Sink {
   // The server prints its address with the token.
-  const given = new URL(httpAddress(options.url, "report.url"));
+  const given = new URL(baseAddress(options.url, "report.url"));
   const token = given.searchParams.get("write_token") ?? fromEnvironment(options.token, "report.token");
   const address = `${given.origin}${given.pathname}`.replace(/\/+$/, "");
   const headers = { "x-trackio-write-token": token, ...headersFrom(options.headers, "report.headers") };

@@ -231,6 +231,16 @@ test("webhook: a collapse and the end are posted, with the secret from the envir
   ]);
 });
 
+test("webhook: the address is used as it is given, since another path may be redirected", async () => {
+  const server = await serverOf();
+  for (const path of ["/hook/", "/hook?key=a/"]) {
+    const report = await reporting({ to: "webhook", url: `${server.url}${path}` });
+    report.failed(new Error("no memory"));
+    expect(await closed(report)).toEqual([]);
+  }
+  expect(server.requests.map(({ path }) => path)).toEqual(["/hook/", "/hook?key=a/"]);
+});
+
 test("a server that is down, refuses or never answers loses entries and does not disturb the run", async () => {
   const silent = await serverOf(() => "never");
   const refuses = await serverOf(() => ({ status: 401, json: { error: "who" } }));

@@ -63,7 +63,7 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
   const cached = await cachedSnapshot(folder, name);
   if (cached !== undefined) return cached;
-  if (options.offline || isOffline(options.env)) throw notInCache(name, folder);
+  if (options.offline || isOffline(options.env)) throw notInCache(name, folder, options.env);
   return withLock(
     join(dirname(folder), ".locks", `nlac--${name.repository.replace("/", "--")}.lock`),
     async () => (await cachedSnapshot(folder, name)) ?? (await fetchSnapshot(folder, name, options)),
@@ -88,7 +88,7 @@ export async function readHubConfig(
     const cached = await readModelJson(join(folder, "snapshots", commit, "config.json"), settingsLimit);
     if (cached !== undefined) return cached;
   }
-  if (isOffline(env)) throw notInCache(name, folder);
+  if (isOffline(env)) throw notInCache(name, folder, env);
   const hub = hubOf(env);
   const token = accessToken(env);
   const url = `${hub}/${name.repository}/resolve/${encodeURIComponent(name.revision)}/config.json`;
@@ -101,10 +101,14 @@ export async function readHubConfig(
   }
 }
 
-function notInCache({ repository, revision }: HubName, folder: string): NlacError {
+function notInCache({ repository, revision }: HubName, folder: string, env: Env): NlacError {
+  const why = isOffline(env)
+    ? "network access is off (HF_HUB_OFFLINE)"
+    : "this command does not download models; nlac generate does";
   return new NlacError(
     "ERR_DOWNLOAD",
-    `${repository} at ${revision} is missing or incomplete in ${folder}, and network access is off (HF_HUB_OFFLINE).`,
+    `${repository} is not a local directory, the hub's ${repository} at ${revision} is missing or incomplete in ` +
+      `${folder}, and ${why}.`,
   );
 }
 

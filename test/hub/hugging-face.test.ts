@@ -381,11 +381,17 @@ describe("a model of the hub", () => {
   });
 
   it("says what is missing where the network is not to be used", async () => {
-    const { resolve, server } = await place();
+    const { resolve, server, env, report } = await place();
     await expectFailure(
       resolve("them/errands", { HF_HUB_OFFLINE: "1" }),
       "ERR_DOWNLOAD",
-      /network access is off/,
+      /^them\/errands is not a local directory, .* is missing or incomplete in .*, and network access is off/,
+    );
+    // Of a command that never downloads, such as nlac verify.
+    await expectFailure(
+      resolveHubModel(parseHubName("them/errands")!, { offline: true, env, report, retryMs: 1 }),
+      "ERR_DOWNLOAD",
+      /this command does not download models/,
     );
     expect(server.requests).toEqual([]);
     await expectFailure(

@@ -15,7 +15,7 @@ export function registerInit(program: Command): void {
   program
     .command("init")
     .description("make a project: an environment, a recipe that trains in a minute, and a test")
-    .argument("[directory]", "the project's directory; existing files are never changed", ".")
+    .argument("[directory]", "the project's directory", ".")
     .addHelpText(
       "after",
       `
@@ -54,14 +54,16 @@ function init(directory: string): void {
       "ERR_IO",
       `${path} already has ${present.join(", ")}. Name a new directory, or move ${present.length === 1 ? "it" : "them"}.`,
     );
-  const described = packageOf(join(path, "package.json"), name);
+  const packagePath = join(path, "package.json");
+  const described = packageOf(packagePath, name);
+  const indent = existsSync(packagePath) ? indentOf(readFileSync(packagePath, "utf8")) : 2;
   makeDirectory(path);
   const own = files
     .filter(isKept)
     .map((file) => basename(file.path))
     .sort();
   for (const file of files) if (!isKept(file)) writeAtomically(file.path, file.text);
-  writeAtomically(join(path, "package.json"), `${JSON.stringify(described, null, 2)}\n`);
+  writeAtomically(packagePath, `${JSON.stringify(described, null, indent)}\n`);
   const here = relative(process.cwd(), path);
   console.log(
     [
@@ -86,6 +88,11 @@ function nameFrom(text: string): string {
     .replaceAll(/[^a-z0-9-]+/g, "-")
     .replaceAll(/^-+|-+$/g, "");
   return name === "" ? "agent" : name;
+}
+
+/** The indentation of a JSON file, as npm finds it too. */
+function indentOf(text: string): string | number {
+  return /^\s*\{\r?\n([ \t]+)/.exec(text)?.[1] ?? 2;
 }
 
 const scripts = {

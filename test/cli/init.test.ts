@@ -158,6 +158,18 @@ test("a project with a README, a tsconfig.json and a .gitignore keeps them and g
   for (const name of own) expect(readFileSync(join(project, name), "utf8")).toBe("mine");
 });
 
+test("an existing package.json keeps its indentation, so that a diff shows what was added", async () => {
+  const project = join(place, "tabs");
+  mkdirSync(project);
+  const path = join(project, "package.json");
+  writeFileSync(path, '{\n\t"name": "mine",\n\t"version": "1.0.0"\n}\n');
+  expect(await nlac("init", project)).toMatchObject({ code: 0 });
+  expect(readFileSync(path, "utf8")).toMatch(
+    /^\{\n\t"name": "mine",\n\t"version": "1\.0\.0",\n\t"scripts": \{\n\t\t"/,
+  );
+  expect((await nlac("init", "--help")).output).not.toContain("never changed"); // package.json is
+});
+
 test.skipIf(!existsSync("/proc/self"))("a directory that cannot be made is an error", async () => {
   expect(await nlac("init", "/proc/agent")).toMatchObject({
     code: 1,

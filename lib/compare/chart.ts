@@ -281,9 +281,9 @@ function scaleOf(
   };
 }
 
-/** Round numbers from 0 to `most`, four to eight of them. */
-function ticks(most: number): number[] {
-  const rough = 10 ** Math.floor(Math.log10(most / 4));
+/** Round whole numbers from 0 to `most`, eight at most. */
+export function ticks(most: number): number[] {
+  const rough = 10 ** Math.max(0, Math.floor(Math.log10(most / 4)));
   const step = [1, 2, 5, 10].map((factor) => factor * rough).find((step) => most / step <= 7)!;
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }

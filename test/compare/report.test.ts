@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { colours, lineStyles, renderCurves, spread } from "../../lib/compare/chart.ts";
+import { colours, lineStyles, renderCurves, spread, ticks } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
 import { makeReport, type RunReport, rangeOf } from "../../lib/compare/report.ts";
@@ -292,6 +292,19 @@ test("curves are drawn by steps, by generated tokens and by gradient tokens", ()
     writeReport(report, directory, "generatedTokens");
     expect(readFileSync(join(directory, "curves.svg"), "utf8")).toContain("generated tokens (logarithmic)");
   }));
+
+test("the marks of an axis are different whole numbers, also of few steps", () => {
+  expect(ticks(1)).toEqual([0, 1]);
+  expect(ticks(3)).toEqual([0, 1, 2, 3]);
+  for (let most = 1; most < 3000; most = Math.ceil(most * 1.1)) {
+    const marks = ticks(most);
+    expect(marks.every(Number.isInteger), `${most}: ${marks}`).toBe(true);
+    expect(new Set(marks).size).toBe(marks.length);
+    expect(marks.length).toBeGreaterThan(Math.min(most, 2));
+    expect(marks.length).toBeLessThan(9);
+    expect(marks.at(-1)).toBeLessThanOrEqual(most);
+  }
+});
 
 test("evaluations count where every run has them, and only there", () =>
   inDirectory((directory) => {

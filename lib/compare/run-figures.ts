@@ -116,8 +116,8 @@ export function smoothed(points: readonly Point[], window: number): Point[] {
 }
 
 /**
- * The value at `place` of `axis`, linearly interpolated. NaN before the first point. After the
- * last one: its value if the run is `over`, else NaN.
+ * The value at `place` of `axis`, linearly interpolated; of several points there, that of the last.
+ * NaN before the first point. After the last one: its value if the run is `over`, else NaN.
  */
 export function valueAt(
   points: readonly (Partial<Point> & Pick<Point, "value">)[],
@@ -125,12 +125,11 @@ export function valueAt(
   over: boolean,
   axis: Axis = "steps",
 ): number {
-  const after = points.findIndex((point) => point[axis]! >= place);
-  if (after < 0) return over ? (points.at(-1)?.value ?? Number.NaN) : Number.NaN;
-  const high = points[after]!;
-  if (high[axis] === place) return high.value;
-  if (after === 0) return Number.NaN;
-  const low = points[after - 1]!;
+  const at = points.findLastIndex((point) => point[axis]! <= place);
+  const [low, high] = [points[at], points[at + 1]];
+  if (low === undefined) return Number.NaN;
+  if (low[axis] === place) return low.value;
+  if (high === undefined) return over ? low.value : Number.NaN;
   return low.value + ((high.value - low.value) * (place - low[axis]!)) / (high[axis]! - low[axis]!);
 }
 

@@ -141,12 +141,15 @@ export function compareCurves(
   };
 }
 
-/** Between two points, the value on the line from one to the other. */
+/**
+ * Between two points, the value on the line from one to the other; of several points at a place, that
+ * of the last.
+ */
 function valueAt({ x, y }: Curve, axis: Axis, at: number): number {
   const places = x[axis];
-  const next = places.findIndex((place) => place >= at);
-  if (next < 0) return y.at(-1)!;
-  if (next === 0 || places[next] === at) return y[next]!;
-  const [before, after] = [places[next - 1]!, places[next]!];
-  return y[next - 1]! + ((y[next]! - y[next - 1]!) * (at - before)) / (after - before);
+  const last = places.findLastIndex((place) => place <= at);
+  if (last < 0) return y[0]!;
+  if (places[last] === at || last === y.length - 1) return y[last]!;
+  const [before, after] = [places[last]!, places[last + 1]!];
+  return y[last]! + ((y[last + 1]! - y[last]!) * (at - before)) / (after - before);
 }

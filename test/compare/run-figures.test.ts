@@ -82,6 +82,10 @@ test("values between measurements, before the first and after the last", () => {
   expect(valueAt(points, 401, false)).toBeNaN();
   expect(valueAt(points, 401, true)).toBe(0.8);
   expect(valueAt([], 100, true)).toBeNaN();
+  // Measured again after more training, but no more steps: costs count that training too.
+  const repeated = [0.2, 0.5, 0.6].map((value, i) => ({ steps: [100, 400, 400][i]!, value }));
+  for (const over of [true, false]) expect(valueAt(repeated, 400, over)).toBe(0.6);
+  expect(valueAt(repeated, 250, false)).toBeCloseTo(0.35, 12); // on the way to the first of them
 });
 
 test("smoothing looks back over a window of steps, never ahead", () => {

@@ -103,6 +103,15 @@ describe("compareCurves", () => {
     }
   });
 
+  it("has the last of several values at a place, as of a run on recorded episodes at 0 steps", () => {
+    const offline = [0.1, 0.4, 0.7].map((success, step) => ({
+      ...{ step, time: step, values: { "eval/success": success } },
+    }));
+    const curve = curveOf(placesOf(offline), "eval/success");
+    const [group] = compareCurves([{ name: "sft", runs: [{ id: "a", curve }] }], "steps").groups;
+    expect([group!.x, group!.mean]).toEqual([[0], [0.7]]);
+  });
+
   it("gives an empty curve for a group without values", () => {
     expect(compareCurves([{ name: "g", runs: [run("c", [], [])] }], "steps").groups).toEqual([
       { name: "g", runs: [], x: [], mean: [], low: [], high: [] },

@@ -43,6 +43,15 @@ export function collect(value: string, earlier: string[]): string[] {
   return [...earlier, value];
 }
 
+/** Collects origins of web pages, as browsers send them; "*" stands for all. */
+export function collectOrigins(text: string, earlier: string[]): string[] {
+  if (text === "*" || text === "null") return [...earlier, text]; // "null" is that of a file
+  if (!/^[a-z][\w+.-]*:\/\/[^/?#\s]+\/?$/i.test(text) || !URL.canParse(text))
+    throw new InvalidArgumentError("It must be an origin, for example https://chat.example, or * for all.");
+  const { origin } = new URL(text);
+  return [...earlier, origin === "null" ? text.replace(/\/$/, "") : origin]; // that of an extension
+}
+
 /** Accepts exactly one of `choices`. */
 export function oneOf<T extends string>(...choices: readonly T[]): (text: string) => T {
   return (text) => {

@@ -19,6 +19,7 @@ import { type ModelFlags, openModel } from "./model.ts";
 import {
   asFlag,
   collect,
+  collectOrigins,
   isGiven,
   numberAboveZero,
   numberFrom,
@@ -136,7 +137,7 @@ export function registerServe(program: Command): void {
     .option(
       "--cors <origin>",
       "origin whose web pages may use the server, such as https://chat.example; * for all; repeatable",
-      collect,
+      collectOrigins,
       [],
     )
     .addHelpText(

@@ -20,7 +20,7 @@ import {
   statSync,
   utimesSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
@@ -136,7 +136,7 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
   const draft = `${path}.${own.token}.new`;
   try {
     // On disk before it is linked, so that a power failure leaves no empty lock.
-    onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`, "wx"));
+    writeDraft(draft, `${JSON.stringify(own)}\n`);
     for (;;) {
       if (linked(draft, path)) return own.token;
       const holder = readHolder(path);
@@ -149,6 +149,17 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
     }
   } finally {
     removeIfPossible(draft);
+  }
+}
+
+/** Throws ERR_IO that names the directory: nobody knows the draft. */
+function writeDraft(draft: string, content: string): void {
+  try {
+    writeSynced(draft, content, "wx");
+  } catch (error) {
+    const { message, code, errno } = error as NodeJS.ErrnoException;
+    const cause = Object.assign(new Error(message, { cause: error }), { code, errno });
+    throw fromFileSystem(cause, resolve(dirname(draft)));
   }
 }
 

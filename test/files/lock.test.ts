@@ -103,6 +103,16 @@ describe("lockNow", () => {
     refused(dead);
   });
 
+  it("names the directory in which it cannot be created", () => {
+    const directory = join(temporaryDirectory(), "none");
+    expect(() => lockNow(join(directory, "lock"), "A run", "ERR_RUN")).toThrow(
+      expect.objectContaining({
+        code: "ERR_IO",
+        message: `${directory} cannot be used: no such file or directory (ENOENT).`,
+      }),
+    );
+  });
+
   it("does not remove a lock that was taken over meanwhile", () => {
     const path = join(temporaryDirectory(), "lock");
     const lock = lockNow(path, "runs/mine", "ERR_RUN");

@@ -82,13 +82,26 @@ function roundsOf(recipe: Recipe, tasks: number): { iterations: number; episodes
 }
 
 /**
+ * `recipe` with the iterations after which its number of environment steps ends it, if they are
+ * fewer. A turn is one step; those of branches are not counted.
+ */
+function endedBySteps(recipe: Recipe, tasks: number, turns: number): Recipe {
+  const { config } = recipe;
+  const { episodes } = roundsOf(recipe, tasks);
+  if (!("environmentSteps" in config) || config.environmentSteps === 0 || episodes === 0) return recipe;
+  const iterations = Math.min(config.iterations, Math.ceil(config.environmentSteps / (episodes * turns)));
+  return { ...recipe, config: { ...config, iterations } } as Recipe;
+}
+
+/**
  * Assumes that every episode uses all its turns, and that no text exceeds the recipe's limits or
  * the model's context.
  */
-export function workOf(recipe: Recipe, { maxPositions, vocabulary }: ModelShape, play?: Play): Work {
-  const { config } = recipe;
+export function workOf(given: Recipe, { maxPositions, vocabulary }: ModelShape, play?: Play): Work {
   const { tasks = 100, ...known } = play ?? {};
-  const expected = { ...expectedLengths(recipe.environment.name, vocabulary), ...known };
+  const expected = { ...expectedLengths(given.environment.name, vocabulary), ...known };
+  const recipe = endedBySteps(given, tasks, expected.turns);
+  const { config } = recipe;
   const { iterations, episodes } = roundsOf(recipe, tasks);
   const critic = criticLimits(recipe);
   const thought = critic.reasoning ? expected.thought : 0;

@@ -45,6 +45,25 @@ test("no assumed length exceeds the limits or the context", () => {
   expect(kept(assumed.held)).toBeLessThanOrEqual(kept(atLimits.held));
 });
 
+test("a run that a number of environment steps ends has as many iterations as they take", () => {
+  const workWith = (config: object) => {
+    const recipe = parseRecipe(
+      {
+        ...{ name: "test", model: errandsModel(), environment: { name: "./desk.ts" } },
+        config: { episodesPerIteration: 4, iterations: 100, evaluation: { every: 2 }, ...config },
+      },
+      "a test",
+    );
+    const { iterations, evaluation } = workOf(recipe, findShape(errandsModel()), { turns: 5 });
+    return [iterations, evaluation.times];
+  };
+  expect(workWith({})).toEqual([100, 51]);
+  // 20 steps an iteration; the one that reaches the number is completed.
+  expect(workWith({ environmentSteps: 41 })).toEqual([3, 3]);
+  expect(workWith({ environmentSteps: 41, iterations: 2 })).toEqual([2, 2]);
+  expect(workWith({ environmentSteps: 41, iterations: Number.MAX_SAFE_INTEGER })).toEqual([3, 3]);
+});
+
 const small = cpu("two cores", 2, 25e9);
 
 function estimated(changes: Record<string, unknown> = {}, learner: object = {}): Estimate {

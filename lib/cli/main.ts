@@ -140,6 +140,9 @@ export async function main(argv: readonly string[]): Promise<number> {
       program.outputHelp();
       return 0;
     }
+    // Commander shows the list of commands, as if nothing were wrong.
+    if (argv[0] === "help" && /^(?!help$)\w/.test(argv[1] ?? "") && name === undefined)
+      return fail("ERR_VALUE", `unknown command '${argv[1]}'; see nlac --help`);
     await program.parseAsync(argv as string[], { from: "user" });
     return Number(process.exitCode ?? 0);
   } catch (thrown) {
@@ -147,10 +150,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (error instanceof CommanderError) {
       if (error.exitCode === 0) return 0; // --help and --version
       if (error.code === "commander.help") return 1; // a command with subcommands printed its help
-      return fail(
-        "ERR_VALUE",
-        error.message.replace(/^error: /, "").replaceAll("\n", " ") + hint(error.code, argv),
-      );
+      const said = error.message.replace(/^error: /, "").replaceAll("\n", " ");
+      const advice = hint(error.code, program, argv);
+      return fail("ERR_VALUE", advice === "" ? said : `${said.replace(/\.$/, "")}; ${advice}`);
     }
     if (error instanceof NlacError) return fail(error.code, error.message);
     const text =
@@ -178,10 +180,17 @@ function optionDescription(option: Option): string {
 }
 
 /** Where help is, after an error that does not say what would be right. */
-function hint(code: string, argv: readonly string[]): string {
+function hint(code: string, program: Command, argv: readonly string[]): string {
   if (code === "commander.invalidArgument") return "";
   const name = commandOf(argv);
-  return `; see nlac ${name === undefined ? "" : `${name} `}--help`;
+  const path = ["nlac"];
+  // Commands within commands, as in `nlac data import tau-bench`, follow at once.
+  let within: Command | undefined = program;
+  for (let i = name === undefined ? argv.length : argv.indexOf(name); within !== undefined; i++) {
+    within = within.commands.find((command) => command.name() === argv[i]);
+    if (within !== undefined) path.push(within.name());
+  }
+  return `see ${path.join(" ")} --help`;
 }
 
 function fail(code: string, message: string): number {

@@ -57,6 +57,15 @@ test("the list of commands, which imports none of them, shows each as it is", as
 test.each([
   [["trian"], "unknown command 'trian' (Did you mean train?); see nlac --help"],
   [["eval"], "missing required argument 'run|model'; see nlac eval --help"],
+  [["help", "trian"], "unknown command 'trian'; see nlac --help"],
+  [["view", "a", "b"], "too many arguments for 'view'. Expected 1 argument but got 2; see nlac view --help"],
+  // Help of the command itself, not a list with it.
+  [["env", "check"], "missing required argument 'environment'; see nlac env check --help"],
+  [
+    ["data", "import", "tau-bench", "x"],
+    "missing required argument 'directory'; see nlac data import tau-bench --help",
+  ],
+  [["data", "import", "foo"], "unknown command 'foo'; see nlac data import --help"],
   [["help", "train", "extra"], ""],
   [["play", "errands", "--seed", "x"], "It must be a whole number, 0 or more."],
   [["serve", "errands-base", "--port", "65536"], "It must be a whole number from 0 to 65535."],

@@ -1,5 +1,6 @@
 /** Requests of the sinks: JSON over HTTP, with secrets from the environment. */
 
+import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { PermanentError } from "./sink.ts";
 
@@ -68,4 +69,11 @@ export async function postJson(
   } catch {
     return undefined;
   }
+}
+
+/** An answer as `schema` has it. Throws a sentence, not the schema's list of faults. */
+export function answerOf<T>(schema: z.ZodType<T>, answer: unknown, server: string): T {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new Error(`the answer is not that of ${server}: check the address`);
 }

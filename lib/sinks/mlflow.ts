@@ -1,7 +1,7 @@
 /** Sends metrics and the recipe to an MLflow tracking server, by its REST API 2.0. */
 
 import { z } from "zod";
-import { baseAddress, headersFrom, postJson } from "./http.ts";
+import { answerOf, baseAddress, headersFrom, postJson } from "./http.ts";
 import { PermanentError, type ReportedRow, type ReportedRun, type RunEvent, type Sink } from "./sink.ts";
 
 /** MLflow's limits of one request. */
@@ -46,16 +46,16 @@ export function mlflowSink(options: {
         ...{ headers, signal, method: "GET" },
       });
     try {
-      return experimentAnswer.parse(await find()).experiment.experiment_id;
+      return answerOf(experimentAnswer, await find(), "MLflow").experiment.experiment_id;
     } catch (error) {
       if (!(error instanceof PermanentError) || !error.message.startsWith("404")) throw error;
     }
     try {
       const created = await call("experiments/create", { name: options.experiment }, signal);
-      return createdExperiment.parse(created).experiment_id;
+      return answerOf(createdExperiment, created, "MLflow").experiment_id;
     } catch (error) {
       if (!String(error).includes("RESOURCE_ALREADY_EXISTS")) throw error;
-      return experimentAnswer.parse(await find()).experiment.experiment_id;
+      return answerOf(experimentAnswer, await find(), "MLflow").experiment.experiment_id;
     }
   }
 
@@ -66,7 +66,7 @@ export function mlflowSink(options: {
       // A resumed run continues the one that it began.
       const filter = `tags.nlac_run = '${run.id.replaceAll("'", "")}'`;
       const search = { experiment_ids: [experiment_id], filter, max_results: 1 };
-      const [known] = foundRuns.parse(await call("runs/search", search, signal)).runs;
+      const [known] = answerOf(foundRuns, await call("runs/search", search, signal), "MLflow").runs;
       if (known !== undefined) {
         runId = known.info.run_id;
         await call("runs/update", { run_id: runId, status: "RUNNING" }, signal);
@@ -80,7 +80,7 @@ export function mlflowSink(options: {
           { experiment_id, run_name: run.name, start_time: Date.now(), tags },
           signal,
         );
-        runId = runAnswer.parse(created).run.info.run_id;
+        runId = answerOf(runAnswer, created, "MLflow").run.info.run_id;
       }
       // Of a run whose creation was interrupted, some are missing.
       const sent = new Set(known?.data?.params.map(({ key }) => key));

@@ -3,7 +3,7 @@
  */
 
 import { z } from "zod";
-import { baseAddress, fromEnvironment, headersFrom, postJson } from "./http.ts";
+import { answerOf, baseAddress, fromEnvironment, headersFrom, postJson } from "./http.ts";
 import { PermanentError, type ReportedRow, type ReportedRun, type RunEvent, type Sink } from "./sink.ts";
 
 /** The version of the HTTP API that this sink was written for. */
@@ -28,7 +28,11 @@ export function trackioSink(options: {
   /** Throws also if an answer with status 200 has an error, as trackio's client does. */
   async function call(name: string, kwargs: Record<string, unknown>, signal: AbortSignal): Promise<void> {
     const body = { args: [], kwargs: { ...kwargs, hf_token: null } };
-    const given = answer.parse(await postJson(`${address}/api/${name}`, body, { headers, signal }));
+    const given = answerOf(
+      answer,
+      await postJson(`${address}/api/${name}`, body, { headers, signal }),
+      "trackio",
+    );
     if (given?.error != null) throw new PermanentError(String(given.error).slice(0, 200));
   }
 
@@ -37,7 +41,7 @@ export function trackioSink(options: {
     async start(started, signal) {
       run = started;
       const found = await postJson(`${address}/version`, undefined, { headers, signal, method: "GET" });
-      const { api_version } = versionAnswer.parse(found ?? {});
+      const { api_version } = answerOf(versionAnswer, found ?? {}, "trackio");
       if (api_version !== apiVersion)
         throw new PermanentError(
           `${address} has version ${api_version} of trackio's HTTP API; ${apiVersion} is needed`,

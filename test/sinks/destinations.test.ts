@@ -241,6 +241,18 @@ test("webhook: the address is used as it is given, since another path may be red
   expect(server.requests.map(({ path }) => path)).toEqual(["/hook/", "/hook?key=a/"]);
 });
 
+test("a server of another kind is named in a sentence", async () => {
+  const server = await serverOf(() => ({ json: [1] }));
+  for (const config of [{ to: "mlflow" }, { to: "trackio", token: "secret" }] as const) {
+    const report = await reporting({ ...config, url: server.url });
+    report.of(memoryRun()).metrics(1, { a: 1 });
+    const name = config.to === "mlflow" ? "MLflow" : "trackio";
+    expect(await closed(report)).toEqual([
+      `report to ${config.to}: 1 of 1 entries were not sent (last error: the answer is not that of ${name}: check the address)`,
+    ]);
+  }
+});
+
 test("a server that is down, refuses or never answers loses entries and does not disturb the run", async () => {
   const silent = await serverOf(() => "never");
   const refuses = await serverOf(() => ({ status: 401, json: { error: "who" } }));

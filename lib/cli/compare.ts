@@ -162,8 +162,8 @@ async function open(
       "ERR_CONFIG",
       "--report and --copy-to show runs as they were started: leave out --set.",
     );
-  const comparison = begun ? recorded(name) : await loadComparison(name, flags.set);
-  const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${comparison.name}`));
+  const given = begun ? recorded(name) : await loadComparison(name, flags.set);
+  const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${given.name}`));
   if (!existsSync(join(directory, "comparison.json"))) {
     const nothing = `${directory} contains no comparison (there is no comparison.json)`;
     if (flags.report) throw new NlacError("ERR_RUN", `${nothing} to report on.`);
@@ -176,7 +176,9 @@ async function open(
       "ERR_RUN",
       "Continue with --resume, report with --report, or choose another --out.",
     );
-  return { comparison, directory };
+  // The settings that the runs were started with may differ from those of the name.
+  const isShown = flags.report || flags.copyTo !== undefined;
+  return { comparison: isShown ? recorded(directory) : given, directory };
 }
 
 /** The comparison that `directory` was started with. Throws ERR_RUN. */

@@ -119,6 +119,22 @@ test("a report trains nothing and needs no recipe", () =>
     expect((JSON.parse(json.output) as Report).methods).toHaveLength(1);
   }));
 
+test("a report by name shows the runs with the settings that they were started with, and keeps them", () =>
+  inDirectory(async (directory) => {
+    const comparison = comparisonOf({ methods: [{ name: "nlac", recipe: "gone.ts" }] });
+    writeRuns(comparison, directory);
+    const path = join(directory, "comparison.json");
+    writeFileSync(path, JSON.stringify({ comparison }));
+    const other = tinyComparison("shipped", { environmentSteps: 7, seeds: [5] });
+    const report = await nlac("compare", other, "--out", directory, "--report", "--json");
+    expect(report.code).toBe(0);
+    expect((JSON.parse(report.output) as Report).methods).toMatchObject([{ name: "nlac", counted: 3 }]);
+    expect(JSON.parse(readFileSync(path, "utf8")).comparison).toEqual(comparison);
+    const copy = join(directory, "copy");
+    await nlac("compare", other, "--out", directory, "--copy-to", copy);
+    expect(JSON.parse(readFileSync(join(copy, "comparison.json"), "utf8")).comparison).toEqual(comparison);
+  }));
+
 test("help has an example, and an impossible comparison ends with one line that gives the reason", async () => {
   expect((await nlac("compare", "--help")).output).toContain("nlac compare errands --jobs 2");
   const tiny = tinyComparison();

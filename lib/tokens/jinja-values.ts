@@ -53,6 +53,42 @@ function pythonInteger(value: number): string {
   return Math.abs(value) < 1e21 && !Object.is(value, -0) ? BigInt(value).toString() : pythonFloat(value);
 }
 
+/** Types that compare as numbers. */
+const numbers: ReadonlySet<string> = new Set(["BooleanValue", "IntegerValue", "FloatValue"]);
+
+/** Whether values are equal in Python: by content, and an undefined value is not None. */
+export function pythonEquals(a: Evaluated, b: Evaluated): boolean {
+  if (numbers.has(a.type) && numbers.has(b.type)) return Number(a.value) === Number(b.value);
+  if (a.type !== b.type) return false;
+  if (a.type === "ArrayValue" || a.type === "TupleValue") {
+    const [items, others] = [a.value, b.value] as Evaluated[][];
+    return items!.length === others!.length && items!.every((item, i) => pythonEquals(item, others![i]!));
+  }
+  if (a.type !== "ObjectValue") return a.value === b.value;
+  const [members, others] = [a.value, b.value] as Map<string, Evaluated>[];
+  if (members!.size !== others!.size) return false;
+  return [...members!].every(([key, value]) => {
+    const other = others!.get(key);
+    return other !== undefined && pythonEquals(value, other);
+  });
+}
+
+/** As Python's `str.capitalize`. */
+export function capitalized(text: string): string {
+  const [first = "", ...rest] = text;
+  return first.toUpperCase() + rest.join("").toLowerCase();
+}
+
+/** As Python's `str.title`: a word is a run of letters. */
+export function titled(text: string): string {
+  return text.replace(/\p{Cased}[\p{Cased}\p{M}]*/gu, capitalized);
+}
+
+/** As Jinja's filter `title`: words end at spaces, hyphens and opening brackets. */
+export function titledWords(text: string): string {
+  return text.replace(/[^-\s({[<]+/g, capitalized);
+}
+
 /** Options of `tojson`, with the defaults of Python's `json.dumps` as transformers calls it. */
 export interface JsonOptions {
   ensureAscii: boolean;

@@ -5,7 +5,16 @@
 
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
 import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
-import { type Evaluated, type JsonOptions, pythonJson, pythonText } from "./jinja-values.ts";
+import {
+  capitalized,
+  type Evaluated,
+  type JsonOptions,
+  pythonEquals,
+  pythonJson,
+  pythonText,
+  titled,
+  titledWords,
+} from "./jinja-values.ts";
 
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
 const maxSource = 1 << 20;
@@ -159,6 +168,8 @@ class BoundedInterpreter extends PlainInterpreter {
       this.#stripped(node, environment) ??
       this.#joined(node, environment) ??
       this.#added(node, environment) ??
+      this.#compared(node, environment) ??
+      this.#cased(node, environment) ??
       this.#isIn(node, environment) ??
       super.evaluate(node, environment);
     if (node?.type === "MemberExpression" && evaluated?.type === "UndefinedValue")
@@ -258,6 +269,44 @@ class BoundedInterpreter extends PlainInterpreter {
   }
 
   /**
+   * The value of `a == b` and `a != b`, and of `a % b` for numbers, as in Python; undefined for other
+   * nodes.
+   */
+  #compared(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "BinaryExpression") return undefined;
+    const operator = (node as BinaryNode).operator.value;
+    if (operator !== "==" && operator !== "!=" && operator !== "%") return undefined;
+    const left = this.evaluate((node as BinaryNode).left, environment)!;
+    const right = this.evaluate((node as BinaryNode).right, environment)!;
+    if (operator !== "%") {
+      const value = pythonEquals(left, right) === (operator === "==") ? "true" : "false";
+      return super.evaluate({ type: "Identifier", value } as TemplateNode, environment);
+    }
+    const sides = {
+      left: { type: "Computed", computed: left },
+      right: { type: "Computed", computed: right },
+    };
+    const result = super.evaluate({ ...(node as BinaryNode), ...sides } as TemplateNode, environment)!;
+    const [rest, divisor] = [result.value as number, right.value as number];
+    if (divisor === 0) throw new Error("modulo by zero");
+    // The result has the sign of the divisor, and is never -0.
+    result.value = rest + (rest !== 0 && rest < 0 !== divisor < 0 ? divisor : 0);
+    return result;
+  }
+
+  /** The value of `text.title()` and `text.capitalize()`; undefined for other nodes. */
+  #cased(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    if (node?.type !== "CallExpression") return undefined;
+    const { callee, args } = node as CallNode;
+    const name = callee.property?.value;
+    if (callee.type !== "MemberExpression" || args.length > 0) return undefined;
+    if (name !== "title" && name !== "capitalize") return undefined;
+    const text = this.evaluate(callee.object, environment);
+    if (text?.type !== "StringValue") return undefined;
+    return this.#textValue((name === "title" ? titled : capitalized)(text.value as string));
+  }
+
+  /**
    * The value of `a in b` and `a not in b` if one is undefined: Python finds nothing in it, and does
    * not find it in a list or mapping.
    */
@@ -283,9 +332,12 @@ class BoundedInterpreter extends PlainInterpreter {
       return super.evaluate(emptyList, environment)!;
     if (operand.type === "StringValue" && filter.callee?.value === "rejectattr")
       return this.#characters(operand, environment);
-    if (filter.type === "Identifier" && textFilters.has(filter.value) && operand.type !== "StringValue") {
-      const text = this.#textValue(pythonText(operand));
-      return filter.value === "string" ? text : super.applyFilter(text, filter, environment);
+    if (filter.type === "Identifier" && textFilters.has(filter.value)) {
+      const text = pythonText(operand);
+      if (filter.value === "string") return this.#textValue(text);
+      if (filter.value === "title") return this.#textValue(titledWords(text));
+      if (filter.value === "capitalize") return this.#textValue(capitalized(text));
+      return super.applyFilter(this.#textValue(text), filter, environment);
     }
     return super.applyFilter(operand, filter, environment);
   }

@@ -93,12 +93,26 @@ it.each([
     "{{ 'a' in unknown }} {{ 'a' not in unknown }} {{ unknown in ['a'] }} {{ unknown not in {'a': 1} }}",
     "False True False True",
   ],
+  ["{{ unknown == none }} {{ unknown != none }} {{ messages[0].unknown == none }}", "False True False"],
+  ["{{ none == none }} {{ unknown == unknown }} {{ none == '' }} {{ '1' == 1 }}", "True True False False"],
+  [
+    "{{ [] == [] }} {{ [1, 'a'] != [1.0, 'a'] }} {{ [1] == [1, 2] }} {{ (1,2) == [1,2] }}",
+    "True False False False",
+  ],
+  ["{{ {'a': [none], 'b': 1} == {'b': true, 'a': [none]} }} {{ {'a': 1} == {'b': 1} }}", "True False"],
+  ["{{ messages == [{'role': 'user', 'content': '?'}] }}", "True"],
+  ["{{ -7 % 3 }} {{ -6 % 3 }} {{ 7 % -3 }} {{ 7.5 % -2 }} {{ 7 % 3 }}", "2 0 -2 -0.5 1"],
+  ["{{ 'aBC dEF' | capitalize }} {{ 'éA É'.capitalize() }}[{{ '' | capitalize }}]", "Abc def Éa é[]"],
+  [
+    '{{ "it\'s (a) [b] <c> {d} é-a1b éA" | title }} {{ "it\'s é-a1b éA".title() }}',
+    "It's (A) [B] <C> {D} É-A1b Éa It'S É-A1B Éa",
+  ],
   ["{{ 'a' + 'b' + ('c' + 'd') }}{{ [1] + [2] + [3] }}{{ 1 + 2 + 3 }}", "abcd[1, 2, 3]6"],
 ])("prints %j as Python does", (source, printed) => {
   expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);
 });
 
-it.each(["{{ 'a' + {'b': 1} }}", "{{ 'a' + 1 }}", "{{ unknown + 'a' }}"])(
+it.each(["{{ 'a' + {'b': 1} }}", "{{ 'a' + 1 }}", "{{ unknown + 'a' }}", "{{ 1 % 0 }}"])(
   "refuses %j as Python does, and prints no [object Map]",
   (source) => {
     expect(() => new ChatTemplate(source).render([{ role: "user", content: "?" }])).toThrow(

@@ -91,6 +91,11 @@ const statements: ReadonlySet<string> = new Set(["Set", "Macro", "Break", "Conti
 /** Filters of texts; Python applies them to the text of another value. */
 const textFilters: ReadonlySet<unknown> = new Set(["string", "upper", "lower", "title", "capitalize"]);
 
+/** Filters of lists; to them an undefined value has no items. */
+const listFilters: ReadonlySet<unknown> = new Set([
+  ...["length", "list", "join", "reverse", "sort", "unique", "items", "map", "selectattr", "rejectattr"],
+]);
+
 const emptyList = { type: "ArrayLiteral", value: [] } as TemplateNode;
 
 type Ends = "both" | "left" | "right";
@@ -323,10 +328,20 @@ class BoundedInterpreter extends PlainInterpreter {
     return super.evaluate({ type: "Identifier", value } as TemplateNode, environment);
   }
 
-  /** As the package's, but `string` and `tojson` give Python's text, and filters of texts work on it. */
+  /**
+   * As the package's, but `string`, `join` and `tojson` give Python's text, filters of texts work on
+   * it, and an undefined value is an empty list to filters of lists.
+   */
   override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
-    if ((filter.callee ?? filter).value === "tojson")
+    const name = (filter.callee ?? filter).value;
+    if (name === "tojson")
       return this.#textValue(pythonJson(operand, this.#jsonOptions(filter.args ?? [], environment)));
+    if (operand.type === "UndefinedValue" && listFilters.has(name)) {
+      const list = super.evaluate(emptyList, environment)!;
+      return this.applyFilter(list, filter, environment);
+    }
+    if (name === "join" && Array.isArray(operand.value))
+      return this.#textValue(this.#joinedItems(operand.value, filter.args ?? [], environment));
     // The characters of a text have no attributes.
     if (operand.type === "StringValue" && filter.callee?.value === "selectattr")
       return super.evaluate(emptyList, environment)!;
@@ -340,6 +355,19 @@ class BoundedInterpreter extends PlainInterpreter {
       return super.applyFilter(this.#textValue(text), filter, environment);
     }
     return super.applyFilter(operand, filter, environment);
+  }
+
+  /** The items of a list as `join` prints them: `join(d="", attribute=none)`. */
+  #joinedItems(items: readonly Evaluated[], args: readonly TemplateNode[], environment: unknown): string {
+    const [positional, named] = this.evaluateArguments(args, environment);
+    const separator = positional[0] ?? named.get("d");
+    const attribute = positional[1] ?? named.get("attribute");
+    const texts = items.map((item) => {
+      if (attribute === undefined) return pythonText(item);
+      const member = item.value instanceof Map ? item.value.get(attribute.value) : undefined;
+      return member === undefined ? "" : pythonText(member as Evaluated);
+    });
+    return texts.join(separator === undefined ? "" : pythonText(separator));
   }
 
   /**
@@ -403,7 +431,8 @@ class BoundedInterpreter extends PlainInterpreter {
 export function parseTemplate(source: string): unknown {
   if (typeof source !== "string") throw new Error("it is not a text");
   if (source.length > maxSource) throw new Error(`it has more than ${maxSource} characters`);
-  return limited(() => new Template(source).parsed);
+  // Jinja has one kind of line break.
+  return limited(() => new Template(source.replace(/\r\n?/g, "\n")).parsed);
 }
 
 /**

@@ -107,6 +107,11 @@ it.each([
     '{{ "it\'s (a) [b] <c> {d} é-a1b éA" | title }} {{ "it\'s é-a1b éA".title() }}',
     "It's (A) [B] <C> {D} É-A1b Éa It'S É-A1B Éa",
   ],
+  ["{{ [1, none, true, 2.5, [1]] | join('-') }}{{ [1, 2] | join }}", "1-None-True-2.5-[1]12"],
+  ["{{ messages | join(',', attribute='role') }} {{ ['a', 'b'] | join(d=';') }}", "user a;b"],
+  ["{{ unknown | length }}{{ unknown | list }}{{ unknown | join }}", "0[]"],
+  ["{{ messages[0].unknown | selectattr('a') | list | length }}", "0"],
+  ["a\r\n{% if true %}\r\nb\r\n{% endif %}\r\n{{ '\\r' }}c", "a\nb\n\rc"],
   ["{{ 'a' + 'b' + ('c' + 'd') }}{{ [1] + [2] + [3] }}{{ 1 + 2 + 3 }}", "abcd[1, 2, 3]6"],
 ])("prints %j as Python does", (source, printed) => {
   expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);

@@ -14,6 +14,7 @@ import {
   checkKeys,
   checkNumber,
   checkSeed,
+  shown,
 } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type Grammar, grammarText } from "../model/grammar.ts";
@@ -56,6 +57,16 @@ interface SharedParts {
   grammars: Map<Grammar, string>;
 }
 
+function checkOptions(options: GenerateOptions): void {
+  checkObject(options, "The options");
+  const { signal, onToken, wait } = options;
+  if (signal !== undefined && typeof signal?.addEventListener !== "function")
+    throw new NlacError("ERR_VALUE", `signal must be an AbortSignal; it is ${shown(signal)}.`);
+  if (onToken !== undefined && typeof onToken !== "function")
+    throw new NlacError("ERR_VALUE", `onToken must be a function; it is ${shown(onToken)}.`);
+  if (wait !== undefined) checkBoolean(wait, "wait");
+}
+
 export class Generator {
   readonly #owner: Owner;
   readonly #native: NativeLearner;
@@ -90,6 +101,7 @@ export class Generator {
     options: GenerateOptions = {},
     together?: (typeof weightSets)[number],
   ): Promise<Generation[]> {
+    checkOptions(options);
     throwIfAborted(options.signal);
     checkArray(requests, "requests");
     if (options.wait === false && this.#unfinished + requests.length > this.#maxQueued) {

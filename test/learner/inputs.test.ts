@@ -22,6 +22,18 @@ describe("bad arguments", () => {
   const good = { prompt: [1], response: [2] };
   const long = new Array(257).fill(1);
   const cases: [name: string, call: (model: Learner) => Promise<unknown>, message: RegExp][] = [
+    ["no options", (m) => m.generate([{ tokens: [1] }], null as never), /The options must be an object/],
+    [
+      "a signal",
+      (m) => m.generate([{ tokens: [1] }], { signal: {} as never }),
+      /signal must be an AbortSignal/,
+    ],
+    [
+      "onToken",
+      (m) => m.generate([{ tokens: [1] }], { onToken: "x" as never }),
+      /onToken must be a function/,
+    ],
+    ["wait", (m) => m.generate([{ tokens: [1] }], { wait: "no" as never }), /wait must be true or false/],
     ["neither tokens nor messages", (m) => m.generate([{}]), /requests\[0\] needs either/],
     [
       "a misspelt field",

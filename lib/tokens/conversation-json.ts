@@ -5,8 +5,9 @@
 
 import { NlacError } from "../base/errors.ts";
 import { floatsFromBase64, floatsToBase64 } from "../base/float32-base64.ts";
+import { isObject, shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import type { CalledFunction } from "./messages.ts";
+import { type CalledFunction, roles } from "./messages.ts";
 
 /** A run of ids of one origin; `[start, end)` in tokens. */
 export interface Segment {
@@ -67,14 +68,25 @@ export function jsonAfter(
   };
 }
 
+const sources: ReadonlySet<unknown> = new Set(["template", "environment", "model"]);
+
+function checkList(list: unknown, name: string, isRight: (item: unknown) => boolean): void {
+  if (Array.isArray(list) && list.every(isRight)) return;
+  throw new NlacError("ERR_VALUE", `The conversation's ${name} cannot be read.`);
+}
+
 /** The segments and turns in JSON. Throws ERR_VALUE if the parts do not fit together. */
 export function partsOf(json: ConversationJson): { segments: Segment[]; turns: TurnEnd[] } {
+  if (!isObject(json)) throw new NlacError("ERR_VALUE", `${shown(json)} is not a conversation.`);
   if (json.version !== 1) {
     throw new NlacError(
       "ERR_VALUE",
       `Conversations of version ${JSON.stringify(json.version)} cannot be read.`,
     );
   }
+  checkList(json.tokens, "tokens", (id) => Number.isInteger(id) && (id as number) >= 0);
+  checkList(json.segments, "segments", (segment) => isObject(segment) && sources.has(segment.source));
+  checkList(json.turns, "turns", (turn) => isObject(turn) && roles.has(turn.role as string));
   const segments = json.segments.map(({ source, start, end, logProbs }) => ({
     source,
     start,

@@ -14,7 +14,7 @@ import {
   type Segment,
   type TurnEnd,
 } from "./conversation-json.ts";
-import type { CalledFunction } from "./messages.ts";
+import { type CalledFunction, checkMessages } from "./messages.ts";
 import { keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate, WrittenCalls } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -69,7 +69,8 @@ export class Conversation {
    * message.
    *
    * @param messages at least one
-   * @throws NlacError ERR_VALUE without messages, ERR_TOKENIZER if the template refuses them
+   * @throws NlacError ERR_VALUE without messages, or for what is no message; ERR_TOKENIZER if the
+   *   template refuses them
    */
   static start(
     tokenizer: Tokenizer,
@@ -77,7 +78,7 @@ export class Conversation {
     messages: readonly Message[],
     options: { tools?: readonly ToolSchema[] | undefined } = {},
   ): Conversation {
-    const last = messages.at(-1);
+    const last = checkMessages(messages).at(-1);
     if (last === undefined)
       throw new NlacError("ERR_VALUE", "A conversation starts with at least one message.");
     const { tools } = options;

@@ -448,16 +448,45 @@ describe("copies", () => {
     expect(grow(again)).toEqual(grow(conversation));
   });
 
-  it.each([[{ version: 2 }], [{ tokens: [1, 2] }], [{ turns: [] }], [{ segments: [] }]])(
-    "are not read from JSON that does not fit: %j",
-    (change) => {
-      const { conversation, tokenizer, template } = open("qwen-like", [user("Hi.")]);
-      const json = { ...conversation.toJSON(), ...change } as ConversationJson;
-      expect(() => Conversation.fromJSON(json, tokenizer, template)).toThrow(
+  it.each([
+    { version: 2 },
+    { tokens: [1, 2] },
+    { tokens: undefined },
+    { tokens: "x" },
+    { turns: [] },
+    { turns: [null] },
+    { turns: 5 },
+    { segments: [] },
+    { segments: [null] },
+    { segments: undefined },
+  ])("are not read from JSON that does not fit: %j", (change) => {
+    const { conversation, tokenizer, template } = open("qwen-like", [user("Hi.")]);
+    const json = { ...conversation.toJSON(), ...change } as unknown as ConversationJson;
+    expect(() => Conversation.fromJSON(json, tokenizer, template)).toThrow(
+      expect.objectContaining({ code: "ERR_VALUE" }),
+    );
+  });
+
+  it("are not read from JSON with ids, roles or origins that do not exist", () => {
+    const { conversation, tokenizer, template } = open("qwen-like", [user("Hi.")]);
+    const json = conversation.toJSON();
+    for (const change of [
+      { tokens: json.tokens.map(() => -5.5) },
+      { turns: json.turns.map((turn) => ({ ...turn, role: "robot" })) },
+      { segments: json.segments.map((segment) => ({ ...segment, source: "nowhere" })) },
+    ])
+      expect(() => Conversation.fromJSON({ ...json, ...change } as never, tokenizer, template)).toThrow(
         expect.objectContaining({ code: "ERR_VALUE" }),
       );
-    },
-  );
+    for (const nothing of [null, "x"] as never[])
+      expect(() => Conversation.fromJSON(nothing, tokenizer, template)).toThrow(
+        expect.objectContaining({ code: "ERR_VALUE" }),
+      );
+  });
+
+  it.each([undefined, null, "x", [null], [{ role: "user" }]])("do not start from %j", (messages) => {
+    expect(() => open("smollm2", messages as never)).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));
+  });
 
   it("do not start from nothing", () => {
     expect(() => open("smollm2", [])).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));

@@ -87,24 +87,27 @@ export function singulars(word: string): string[] {
   if (/ves$/.test(word)) forms.push(word.replace(/ves$/, "f"), word.replace(/ves$/, "fe"));
   if (/es$/.test(word)) forms.push(word.slice(0, -2));
   if (/[^s]s$/.test(word)) forms.push(word.slice(0, -1));
-  return [...forms, ...(irregular[word] ?? [])];
+  return [...forms, ...(irregular.get(word) ?? [])];
 }
 
-const irregular: Record<string, string[]> = {
-  feet: ["foot"],
-  teeth: ["tooth"],
-  geese: ["goose"],
-  mice: ["mouse"],
-  lice: ["louse"],
-  dice: ["die"],
-  oxen: ["ox"],
-  men: ["man"],
-  women: ["woman"],
-  children: ["child"],
-  people: ["person"],
-  cacti: ["cactus"],
-  fungi: ["fungus"],
-};
+// A Map, since an object would also have "constructor".
+const irregular = new Map(
+  Object.entries({
+    feet: ["foot"],
+    teeth: ["tooth"],
+    geese: ["goose"],
+    mice: ["mouse"],
+    lice: ["louse"],
+    dice: ["die"],
+    oxen: ["ox"],
+    men: ["man"],
+    women: ["woman"],
+    children: ["child"],
+    people: ["person"],
+    cacti: ["cactus"],
+    fungi: ["fungus"],
+  }),
+);
 
 /** American spelling of each, mostly British, spelling. */
 const american: Record<string, string> = Object.assign(

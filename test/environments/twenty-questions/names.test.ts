@@ -37,6 +37,9 @@ describe("names", () => {
     ["dog", "", false],
     ["dog", "?!", false],
     ["conductor's baton", "conductors baton", true],
+    // A property of every object in JavaScript.
+    ["dog", "a constructor", false],
+    ["constructor", "the constructors", true],
   ])("%j is called %j: %s", (hidden, phrase, same) => {
     expect(words(hidden).names(phrase, hidden)).toBe(same);
     expect(words("abacus").names(phrase, hidden)).toBe(same);

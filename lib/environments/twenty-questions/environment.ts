@@ -14,7 +14,7 @@
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig, inOption, shown } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -128,6 +128,13 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         if (over) throw episodeOver("twentyQuestions");
         throwIfAborted(signal);
         const { verdict, info } = await oracle.answer(word, action.text, startOptions);
+        // The oracle may be user code.
+        if (!Object.hasOwn(sayings, verdict)) {
+          throw new NlacError(
+            "ERR_ENVIRONMENT",
+            `twentyQuestions: the oracle's verdict must be one of ${Object.keys(sayings).join(", ")}; it is ${shown(verdict)}.`,
+          );
+        }
         used++;
         const remaining = turns - used;
         const found = verdict === "found";

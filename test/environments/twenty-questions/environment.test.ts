@@ -264,4 +264,10 @@ describe("twentyQuestions", () => {
     expect((await episode.step({ text: "Is it a flux capacitor?" })).reward).toBe(0);
     expect((await episode.step({ text: "Is it a lightsaber?" })).reward).toBe(1);
   });
+
+  it.each(["Yes", "toString", undefined])("faults a verdict of the caller's oracle: %s", async (verdict) => {
+    const oracle = { answer: async () => ({ verdict: verdict as "yes", info: {} }) };
+    const episode = await twentyQuestions({ oracle }).start({ word: "dog" }, { seed: 0 });
+    await expect(episode.step({ text: "Is it alive?" })).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
+  });
 });

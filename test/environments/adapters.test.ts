@@ -272,4 +272,18 @@ describe("aiTools", () => {
         message: expect.stringContaining('"broken"'),
       });
   });
+
+  it("are rejected with parts of that package that have no effect here", async () => {
+    const { find } = tools;
+    for (const part of [
+      { needsApproval: true },
+      { needsApproval: async () => true },
+      { toModelOutput: () => ({ type: "text", value: "3 pens" }) },
+    ])
+      await expect(aiTools({ find: { ...find, ...part } })).rejects.toMatchObject({
+        code: "ERR_VALUE",
+        message: expect.stringContaining(Object.keys(part)[0]!),
+      });
+    expect(await aiTools({ find: { ...find, needsApproval: false } })).toHaveLength(1);
+  });
 });

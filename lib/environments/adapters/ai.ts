@@ -13,6 +13,10 @@ export interface AiTool {
   inputSchema: unknown;
   // biome-ignore lint/suspicious/noExplicitAny: the package types it by the tool's own input
   execute?: ((input: any, options: any) => unknown) | undefined;
+  /** Not supported unless false: nobody is asked during an episode. */
+  needsApproval?: unknown;
+  /** Not supported: its argument differs between versions. */
+  toModelOutput?: unknown;
 }
 
 /**
@@ -20,19 +24,24 @@ export interface AiTool {
  * to the agent, and a tool finds the episode's state in `experimental_context`.
  *
  * @param options.timeout timeout of a call in milliseconds; default 60,000
- * @throws NlacError ERR_VALUE for a tool without `execute`, or with an unusable name or schema
+ * @throws NlacError ERR_VALUE for a tool without `execute`, with `needsApproval` or `toModelOutput`,
+ *   or with an unusable name or schema
  */
 export async function aiTools<State = unknown, Task = unknown>(
   tools: Record<string, AiTool>,
   options: { timeout?: number } = {},
 ): Promise<Tool<State, Task>[]> {
   return Promise.all(
-    Object.entries(tools).map(async ([name, { description = "", inputSchema, execute }]) => {
-      if (execute === undefined)
-        throw new NlacError(
-          "ERR_VALUE",
-          `The tool ${JSON.stringify(name)} has no execute, so it cannot be called.`,
-        );
+    Object.entries(tools).map(async ([name, offered]) => {
+      const { description = "", inputSchema, execute, needsApproval, toModelOutput } = offered;
+      const refuse = (why: string): never => {
+        throw new NlacError("ERR_VALUE", `The tool ${JSON.stringify(name)} ${why}`);
+      };
+      if (execute === undefined) return refuse("has no execute, so it cannot be called.");
+      if (needsApproval !== undefined && needsApproval !== false)
+        refuse("has needsApproval, but nobody is asked during an episode. Leave it out to allow every call.");
+      if (toModelOutput !== undefined)
+        refuse("has toModelOutput, which is not called. Return from execute what the agent should read.");
       const { parameters, validate } = await schemaOf(inputSchema, name);
       let calls = 0;
       return tool({

@@ -60,7 +60,7 @@ const errandsOptions = z
     explained: z.number().min(0).max(1).default(1),
     /**
      * Number of things per errand that the desk takes by mistake in place of a step before the
-     * last. Nothing shows until the last thing is refused. Default 0.
+     * last. Nothing shows until the last thing is brought, which ends the errand. Default 0.
      */
     deadEnds: z.int().min(0).default(0),
     /**

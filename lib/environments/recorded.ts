@@ -3,7 +3,9 @@
  * an agent behind `nlac serve`. It has no tasks and cannot be played.
  */
 
+import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { checkConfig, inOption } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 
 export interface RecordedOptions {
@@ -11,11 +13,11 @@ export interface RecordedOptions {
   actionFormat?: "text" | "tool" | "call";
 }
 
+const recordedOptions = z.strictObject({ actionFormat: z.enum(["text", "tool", "call"]).default("call") });
+
 /** Throws ERR_CONFIG for invalid options. */
 export function recorded(options: RecordedOptions = {}): Environment<never> {
-  const { actionFormat = "call", ...others } = options;
-  if (Object.keys(others).length > 0 || !["text", "tool", "call"].includes(actionFormat))
-    throw new NlacError("ERR_CONFIG", 'recorded: the only option is actionFormat: "text", "tool" or "call".');
+  const { actionFormat } = inOption("recorded", () => checkConfig(recordedOptions, options));
   const nothing = async (): Promise<never> => {
     throw new NlacError(
       "ERR_ENVIRONMENT",

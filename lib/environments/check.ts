@@ -35,8 +35,8 @@ export interface CheckOptions {
   /** Default 0. */
   seed?: number;
   /**
-   * Timeout of the environment for starting an episode or answering an action, in milliseconds.
-   * Default 30,000.
+   * Timeout of the environment for starting and closing an episode, and for answering an action, in
+   * milliseconds. Default 30,000.
    */
   timeout?: number;
 }
@@ -114,8 +114,8 @@ class Check<Task> {
       await this.#trying(label, () => this.#checkTools(task, label));
       await this.#trying(label, () => this.#checkAbort(task, label));
     }
-    await this.#trying("close", () => this.#environment.close());
-    await this.#trying("close, again", () => this.#environment.close());
+    await this.#trying("close", () => this.#withTimeout(this.#environment.close()));
+    await this.#trying("close, again", () => this.#withTimeout(this.#environment.close()));
   }
 
   async #tasks(split: "train" | "test"): Promise<Task[]> {
@@ -164,8 +164,8 @@ class Check<Task> {
         this.#report(`${label}: the episode's reward is ${reward}, outside of [${low}, ${high}]`);
       this.#checkSecret(episode, label);
     } finally {
-      await episode.close();
-      await episode.close();
+      await this.#close(episode);
+      await this.#close(episode);
     }
     return JSON.stringify([episode.observation, history.map(({ result }) => result)]);
   }
@@ -184,6 +184,14 @@ class Check<Task> {
 
   #start(task: Task): Promise<Episode> {
     return this.#withTimeout(this.#environment.start(task, { seed: this.#seed }));
+  }
+
+  async #close(episode: Episode): Promise<void> {
+    try {
+      await this.#withTimeout(episode.close());
+    } catch (error) {
+      this.#report(`closing an episode failed: ${messageOf(error)}`);
+    }
   }
 
   async #step(episode: Episode, action: Action, label: string): Promise<StepResult> {
@@ -240,7 +248,7 @@ class Check<Task> {
       const second = await this.#withTimeout(b.step(action));
       if (!isDeepStrictEqual(first, second)) this.#report(`${label}: two episodes disturb each other`);
     } finally {
-      await Promise.all([a.close(), b.close()]);
+      await Promise.all([this.#close(a), this.#close(b)]);
     }
   }
 
@@ -262,7 +270,7 @@ class Check<Task> {
   /** Makes valid and invalid calls, each in its own episode, and an utterance. */
   async #checkTools(task: Task, label: string): Promise<void> {
     const opening = await this.#start(task);
-    await opening.close();
+    await this.#close(opening);
     const tools: readonly ToolSchema[] = (opening.observation.tools ?? []).filter(isUsable);
     if (tools.length === 0) return;
     for (const action of goodCalls(tools, this.#seed)) {
@@ -289,7 +297,7 @@ class Check<Task> {
     try {
       return await this.#step(episode, action, label);
     } finally {
-      await episode.close();
+      await this.#close(episode);
     }
   }
 
@@ -301,7 +309,9 @@ class Check<Task> {
       this.#report(`start under an aborted signal: ${code ?? "started"} instead of ERR_ABORTED`);
 
     const controller = new AbortController();
-    const episode = await this.#environment.start(task, { seed, signal: controller.signal });
+    const episode = await this.#withTimeout(
+      this.#environment.start(task, { seed, signal: controller.signal }),
+    );
     try {
       const action = this.#agent({ observation: episode.observation, history: [] });
       controller.abort();
@@ -309,7 +319,7 @@ class Check<Task> {
       if (refused !== undefined && refused !== "ERR_ABORTED")
         this.#report(`${label}: a step after the signal fired: ${refused} instead of ERR_ABORTED`);
     } finally {
-      await episode.close();
+      await this.#close(episode);
     }
   }
 

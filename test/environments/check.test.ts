@@ -165,6 +165,25 @@ describe("checkEnvironment without a policy", () => {
     expect(await checkEnvironment(silent)).toContain("train train a, demonstrate: no turns");
   });
 
+  it("reports closing that never ends or fails", async () => {
+    const never = () => new Promise<void>(() => {});
+    const closes = (close: Episode["close"]): Environment<string> => ({
+      ...sample(),
+      start: async (...given) => ({ ...(await sample().start(...given)), close }),
+    });
+    const soon = { tasks: 1, timeout: 50 };
+    expect(await checkEnvironment(closes(never), undefined, soon)).toContainEqual(
+      expect.stringMatching(/^closing an episode failed: .*no answer within 50 ms/),
+    );
+    const broken = () => Promise.reject(new Error("no such room"));
+    expect(await checkEnvironment(closes(broken), undefined, soon)).toEqual([
+      "closing an episode failed: no such room",
+    ]);
+    expect(await checkEnvironment({ ...sample(), close: never }, undefined, soon)).toContainEqual(
+      expect.stringMatching(/^close: failed with ERR_ENVIRONMENT: .*no answer within 50 ms/),
+    );
+  });
+
   it("reports nothing for a valid environment, whatever its rewards", async () => {
     expect(await checkEnvironment(withTool())).toEqual([]);
     expect(await checkEnvironment({ ...withTool("reward of -1"), rewardRange: [-1, 0] })).toEqual([]);

@@ -36,7 +36,7 @@ export interface CheckOptions {
   seed?: number;
   /**
    * Timeout of the environment for starting and closing an episode, and for answering an action, in
-   * milliseconds. Default 30,000.
+   * milliseconds. A demonstration may take as long for the start and each turn. Default 30,000.
    */
   timeout?: number;
 }
@@ -256,7 +256,8 @@ class Check<Task> {
   async #checkDemonstration(task: Task, label: string): Promise<void> {
     const shown = this.#environment.demonstrate?.(task, { seed: this.#seed });
     if (shown === undefined) return;
-    const { turns } = await this.#withTimeout(shown);
+    // It may play an episode: its start and its turns.
+    const { turns } = await this.#withTimeout(shown, 1 + this.#environment.maxTurns);
     if (turns.length === 0) this.#report(`${label}, demonstrate: no turns`);
     for (const { action, judged } of turns)
       for (const taught of [action, ...judged.flatMap(({ better }) => better ?? [])]) {
@@ -349,8 +350,9 @@ class Check<Task> {
     );
   }
 
-  #withTimeout<T>(work: Promise<T>): Promise<T> {
-    return withTimeout(() => work, { stepTimeout: this.#timeout });
+  /** @param answers answers of the environment that `work` may wait for */
+  #withTimeout<T>(work: Promise<T>, answers = 1): Promise<T> {
+    return withTimeout(() => work, { stepTimeout: answers * this.#timeout });
   }
 }
 

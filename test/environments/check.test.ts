@@ -184,6 +184,22 @@ describe("checkEnvironment without a policy", () => {
     );
   });
 
+  it("gives a demonstration the time of an episode", async () => {
+    const observation = { messages: [{ role: "user" as const, content: "Well?" }] };
+    const action = { text: "go", thought: "Onwards." };
+    const slow = async (ms: number) => {
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      return { observation, turns: [{ action, judged: [], observation: [] }] };
+    };
+    const one = { tasks: 1, timeout: 400 };
+    const late = /gave no answer/;
+    const { maxTurns } = sample();
+    const inTime = { ...sample(), demonstrate: () => slow(400 * maxTurns) };
+    expect((await checkEnvironment(inTime, undefined, one)).filter((line) => late.test(line))).toEqual([]);
+    const tooLate = { ...sample(), demonstrate: () => slow(400 * (maxTurns + 2)) };
+    expect((await checkEnvironment(tooLate, undefined, one)).join("\n")).toMatch(late);
+  });
+
   it("reports nothing for a valid environment, whatever its rewards", async () => {
     expect(await checkEnvironment(withTool())).toEqual([]);
     expect(await checkEnvironment({ ...withTool("reward of -1"), rewardRange: [-1, 0] })).toEqual([]);

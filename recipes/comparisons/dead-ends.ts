@@ -1,6 +1,6 @@
 /**
  * The effect of the bootstrap. In these errands the desk accepts nine other items by mistake before
- * the last step. Nothing shows this until the last item is refused. NLAC runs with d' as in the
+ * the last step. Nothing shows this until the last item is brought. NLAC runs with d' as in the
  * paper's equation 1, with d' as its prompts ask for it, and without d'. Beside it are the methods
  * nearest to it, and a baseline that imitates the desk's replies, and so also clones items that were
  * accepted by mistake.

@@ -99,7 +99,7 @@ export interface PrivilegedInformation {
    * the opening states as facts about this episode.
    */
   hidden?: readonly (string | readonly string[])[];
-  /** Why the episode failed; absent before its end, and if it succeeded. */
+  /** Why the episode failed, if it ends here; absent if it succeeded. */
   failureReason?: string;
 }
 

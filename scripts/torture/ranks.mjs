@@ -92,7 +92,7 @@ async function cutTraining(directory, kind, uncut, random) {
   let fault;
   for (let time = 0; time < kills && fault === undefined; time++) {
     const draw = (i) => random(10 * time + i);
-    const number = latestOf(path);
+    const number = newestOf(path);
     const ranks = start(path, kind, port);
     const isEarly = draw(0) < early;
     if (!isEarly) await Promise.race([ranks.connected, ranks.ended]);
@@ -127,7 +127,7 @@ async function cutTraining(directory, kind, uncut, random) {
     }
   }
   if (fault === undefined) {
-    const number = latestOf(path);
+    const number = newestOf(path);
     const began = performance.now();
     const endings = await start(path, kind, port).ended;
     saw("s to resume and end", (performance.now() - began) / 1000);
@@ -145,10 +145,14 @@ async function cutTraining(directory, kind, uncut, random) {
   return { counts, worst, fault };
 }
 
-/** Number of the run's last checkpoint; undefined if it has none. */
-function latestOf(path) {
-  const file = join(path, "latest");
-  return existsSync(file) ? readFileSync(file, "utf8").trim() : undefined;
+/**
+ * Number of the run's newest checkpoint; undefined if it has none. A kill may have prevented that the
+ * file `latest` names it.
+ */
+function newestOf(path) {
+  const root = join(path, "checkpoints");
+  const names = existsSync(root) ? readdirSync(root).filter((name) => /^\d{6,}$/.test(name)) : [];
+  return names.sort().at(-1);
 }
 
 /** A fault if rank 0 opened its learner, but not from checkpoint `number`. */
@@ -167,7 +171,7 @@ function episodesOf(path) {
 }
 
 function finished(path, uncut) {
-  if (latestOf(path) === undefined) return "the finished run has no checkpoint";
+  if (newestOf(path) === undefined) return "the finished run has no checkpoint";
   const differs = difference(uncut.fingerprint, fingerprint(path));
   return differs && `it ends differently: ${differs}`;
 }

@@ -72,7 +72,9 @@ function reference(of: string): Reference {
   return JSON.parse(stdout) as Reference;
 }
 
-describe.skipIf(names.length === 0).each(names)("the tokenizer of %s", (name) => {
+// A file without any test would fail.
+const tested = names.length > 0 ? names : ["a published model"];
+describe.skipIf(names.length === 0).each(tested)("the tokenizer of %s", (name) => {
   it("gives the ids of Python's libraries for texts and conversations", async () => {
     const of = join(directory, name);
     const tokenizer = await Tokenizer.fromDirectory(of);

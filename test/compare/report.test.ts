@@ -53,7 +53,7 @@ test("differences have an interval and an exact p, and pairs are permuted within
   inDirectory((directory) => {
     const seeds = [0, 1, 2, 3, 4];
     const write = writer(directory);
-    // docs/comparisons/dead-ends; the p are scipy's, see test/fixtures/compare/permutation.json.
+    // Dead ends of 2026-11-22 (docs/experiments.md); the p are scipy's, see test/fixtures/compare/permutation.json.
     write("nlac", [0.73, 0.66, 0.78, 0.71, 0.63]);
     write("grpo", [0.83, 0.75, 0.77, 0.83, 0.8]);
     const report = reportOn(comparisonOf({ seeds }), directory);

@@ -174,9 +174,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  const restored = await restoreRound(run, stateSchema, config);
-  const { state } = restored;
-  let { trajectories } = restored;
+  let { state, trajectories, isNew } = await restoreRound(run, stateSchema, config);
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -185,7 +183,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
 
   try {
     showOverall();
-    if (restored.isNew) {
+    if (isNew) {
       if (config.klCoefficient > 0) await model.keepReference();
       // Saves what happened before training, such as a warm-up, in case the first rollouts are
       // stopped.

@@ -241,8 +241,8 @@ async function imitateArriving<Task>(
 }
 
 /**
- * The readable actions of the episodes that are imitated. Those that a branch repeats of an episode
- * are imitated once, however many episodes have them.
+ * The readable actions of the imitated episodes. A branch repeats turns of another episode: each of
+ * these turns is imitated once.
  */
 function recordedExamples(
   trajectories: readonly Trajectory[],

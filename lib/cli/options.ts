@@ -43,7 +43,7 @@ export function collect(value: string, earlier: string[]): string[] {
   return [...earlier, value];
 }
 
-/** Collects origins of web pages, as browsers send them; "*" stands for all. */
+/** Collects origins, such as https://chat.example, in the form of the header Origin; "*": all origins. */
 export function collectOrigins(text: string, earlier: string[]): string[] {
   if (text === "*" || text === "null") return [...earlier, text]; // "null" is that of a file
   if (!/^[a-z][\w+.-]*:\/\/[^/?#\s]+\/?$/i.test(text) || !URL.canParse(text))

@@ -13,8 +13,8 @@ import { axes } from "./types.ts";
 export interface ExportOptions {
   assets: Assets;
   /**
-   * Maximum transcripts, of training and of evaluations each, and samples per run. The newest are taken; of the samples, half are those
-   * with the highest L1.
+   * Maximum transcripts, of training and of evaluations each, and samples per run. The newest are
+   * taken; of the samples, half are those with the highest L1.
    */
   maxEpisodes: number;
   maxSamples: number;

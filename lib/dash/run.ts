@@ -319,7 +319,10 @@ export class DashRun {
 }
 
 function episodeSummary(value: unknown, where: string): EpisodeSummary {
-  const record = episodeOf(value, where);
+  return summaryOf(episodeOf(value, where));
+}
+
+function summaryOf(record: EpisodeRecord): EpisodeSummary {
   const { id, task, outcome, reward, turns, success } = figuresOf(record);
   return {
     ...{ id, task, name: undefined, outcome, reward, turns, isBranch: record.branch !== undefined },
@@ -330,12 +333,13 @@ function episodeSummary(value: unknown, where: string): EpisodeSummary {
 }
 
 function evaluationSummary(value: unknown, where: string): EvaluationSummary {
-  return { ...episodeSummary(value, where), update: evaluationOf(value, where).update };
+  const record = evaluationOf(value, where);
+  return { ...summaryOf(record), update: record.update };
 }
 
 function servedSummary(value: unknown, where: string): EpisodeSummary {
-  const record = value as EpisodeRecord;
-  return { ...episodeSummary(value, where), task: servedTask(record), name: record.task };
+  const record = episodeOf(value, where);
+  return { ...summaryOf(record), task: servedTask(record), name: record.task };
 }
 
 function drawnPlaces(value: unknown, where: string): Int32Array {

@@ -158,8 +158,17 @@ export function* readEpisodeRecords(
   path: string,
   bytes: number = Number.POSITIVE_INFINITY,
 ): Generator<EpisodeRecord> {
+  yield* checkedRecords(path, episodeOf, bytes);
+}
+
+/** The records of a file as `check` returns them, which gets the place of each. */
+function* checkedRecords<T>(
+  path: string,
+  check: (value: unknown, where: string) => T,
+  bytes: number = Number.POSITIVE_INFINITY,
+): Generator<T> {
   let line = 0;
-  for (const record of readRecords(path, { bytes })) yield episodeOf(record, lineAt(path, ++line));
+  for (const record of readRecords(path, { bytes })) yield check(record, lineAt(path, ++line));
 }
 
 /**
@@ -199,8 +208,7 @@ export function evaluationOf(value: unknown, where: string): EvaluationRecord {
 
 /** The episodes of a run's evaluations in order. Throws as `readEpisodeRecords`. */
 export function* readEvaluations(path: string): Generator<EvaluationRecord> {
-  let line = 0;
-  for (const record of readRecords(path)) yield evaluationOf(record, lineAt(path, ++line));
+  yield* checkedRecords(path, evaluationOf);
 }
 
 /**

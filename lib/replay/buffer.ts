@@ -149,7 +149,7 @@ export class ReplayBuffer {
    */
   #effective(): number {
     const every = Math.ceil(this.size / maxRead);
-    const read = Int32Array.from({ length: Math.ceil(this.size / every) }, (_, i) => i * every);
+    const read = new Int32Array(Math.ceil(this.size / every)).map((_, i) => i * every);
     // P = w / Σ w, so that the entropy is log Σ w - Σ w log w / Σ w.
     let [sum, products] = [0, 0];
     for (const priority of this.#sampler.get(read)) {

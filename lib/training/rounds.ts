@@ -180,8 +180,8 @@ export function stepsOf(trajectories: readonly Trajectory[]): number {
 }
 
 /**
- * Metrics of the episodes that a policy gradient trains on, without those that failed by a fault;
- * names as in TRL.
+ * Metrics of the episodes that a policy gradient trains on. Faulty episodes are left out. Names as
+ * in TRL.
  */
 export function completionMetrics(
   trajectories: readonly Trajectory[],

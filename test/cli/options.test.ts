@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { collectOrigins } from "../../lib/cli/options.ts";
 
-test("origins are those that browsers send", () => {
+test("origins get the form of the header Origin, and other texts are refused", () => {
   const origin = (text: string) => collectOrigins(text, []);
   expect(collectOrigins("*", ["https://a.example"])).toEqual(["https://a.example", "*"]);
   expect(origin("http://localhost:3000")).toEqual(["http://localhost:3000"]);

@@ -119,7 +119,7 @@ describe("the reward model's data", () => {
     expect(counts(rewardData(fewHigh, { ...options, balanced: false, points: 83 }))).toEqual([40, 40, 3, 0]);
   });
 
-  test("counts episodes that a limit cut short, not those that failed and have no return", async () => {
+  test("data/truncated counts episodes that a limit cut short, and no faulty ones", async () => {
     const whole = await episode(["map", "lamp"], [0, 1], { id: 0 });
     const cut = await episode(["map", "soap"], [0, 0], { id: 1, outcome: "truncated" });
     const faulty = await episode(["map", "key"], [0, 0], { id: 2, outcome: "environment-fault" });

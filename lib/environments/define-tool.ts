@@ -11,6 +11,8 @@ export interface ToolContext<State = unknown, Task = unknown> {
   /** The result of `start`; may be changed. */
   state: State;
   task: Task;
+  /** Index of the agent's turn in the episode, from 0. */
+  turn: number;
   /** Fires at the timeout, and when the episode is stopped or closed. */
   signal: AbortSignal;
   /** Ends the episode with this turn. */

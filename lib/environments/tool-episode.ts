@@ -218,7 +218,8 @@ export class ToolEpisode<Task, State> implements Episode {
     const end = () => {
       this.#over = true;
     };
-    const context = { state: this.state, task: this.#task, signal: own.signal, end };
+    const turn = this.#turn - 1;
+    const context = { state: this.state, task: this.#task, turn, signal: own.signal, end };
     try {
       return await Promise.race([inEnvironment(`${name}: ${what} failed`, () => work(context)), stopped]);
     } finally {

@@ -37,7 +37,10 @@ const says = (text: string) => ({ content: [{ type: "text", text }] });
 const call = ({ tools }: McpTools, name: string) =>
   tools
     .find(({ schema }) => schema.name === name)!
-    .call({}, { state: undefined, task: undefined, signal: new AbortController().signal, end: () => {} });
+    .call(
+      {},
+      { state: undefined, task: undefined, turn: 0, signal: new AbortController().signal, end: () => {} },
+    );
 
 /** A program with the tools "a" and "leave", which ends it. */
 const script = `

@@ -255,8 +255,10 @@ describe("aiTools", () => {
       "3.5",
       "refused: Error: a is too large",
       "whole",
-      '[{"task":"a"},false,"state-0"]',
+      '[{"task":"a"},false,"state-6"]',
     ]);
+    const other = await answers(made, ["state", {}], ["state", {}]);
+    expect(other.map((answer) => JSON.parse(answer)[2])).toEqual(["state-0", "state-1"]);
   });
 
   it("make an environment that satisfies the contract", async () => {

@@ -43,7 +43,6 @@ export async function aiTools<State = unknown, Task = unknown>(
       if (toModelOutput !== undefined)
         refuse("has toModelOutput, which is not called. Return from execute what the agent should read.");
       const { parameters, validate } = await schemaOf(inputSchema, name);
-      let calls = 0;
       return tool({
         name,
         description,
@@ -52,7 +51,7 @@ export async function aiTools<State = unknown, Task = unknown>(
         handler: async (args: unknown, context: ToolContext<State, Task>) => {
           const input = validate === undefined ? args : await validated(validate, args);
           const given = {
-            toolCallId: `${name}-${calls++}`,
+            toolCallId: `${name}-${context.turn}`,
             messages: [],
             abortSignal: context.signal,
             experimental_context: context.state,

@@ -12,7 +12,7 @@ import { z } from "zod";
 import { NlacError, NotHere, throwIfAborted } from "../../base/errors.ts";
 import { getOrAdd } from "../../base/get-or-add.ts";
 import { permutation, streams } from "../../base/random.ts";
-import { checkConfig, inOption } from "../../base/validation.ts";
+import { checkConfig, inOption, shown } from "../../base/validation.ts";
 import type {
   Action,
   Environment,
@@ -54,7 +54,10 @@ const mathOptions = z.strictObject({
    * critic's. Default true; with false, `gradeMath` reads the answer from the text.
    */
   requireBox: z.boolean().default(true),
-  /** Replaces the grader. Default: `gradeMath`. */
+  /**
+   * Replaces the grader: whether a prediction is right. Another result than true or false is an
+   * ERR_ENVIRONMENT. Default: `gradeMath`.
+   */
   grade: z
     .custom<(gold: string, prediction: string) => Promise<boolean>>((given) => typeof given === "function")
     .default(() => gradeEpisode),
@@ -91,6 +94,11 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
         over = true;
         const boxed = hasBox(action.text);
         const correct = (boxed || !requireBox) && (await grade(task.answer, action.text));
+        if (typeof correct !== "boolean")
+          throw new NlacError(
+            "ERR_ENVIRONMENT",
+            `math: grade must return true or false; it returned ${shown(correct)}.`,
+          );
         return {
           observation: [],
           reward: correct ? 1 : 0,

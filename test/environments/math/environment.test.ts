@@ -171,6 +171,22 @@ describe("math", () => {
     await expect(math().tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });
 
+  it("takes another grader, which must return true or false", async () => {
+    const reward = async (result: unknown) => {
+      const environment = math({ grade: async () => result as boolean });
+      const [task] = await environment.tasks("train");
+      const episode = await environment.start(task!, { seed: 0 });
+      return (await episode.step({ text: "\\boxed{1}" })).reward;
+    };
+    expect(await reward(true)).toBe(1);
+    expect(await reward(false)).toBe(0);
+    for (const other of ["false", 0.5, undefined])
+      await expect(reward(other)).rejects.toMatchObject({
+        code: "ERR_ENVIRONMENT",
+        message: expect.stringMatching(/grade must return true or false/),
+      });
+  });
+
   it("finds named files under NLAC_DATA, and else where they are", async () => {
     process.env.NLAC_DATA = directory;
     await mkdir(join(directory, "math"));

@@ -56,13 +56,17 @@ export function checkChoice<T extends string>(value: unknown, where: string, cho
   throw new NlacError("ERR_VALUE", `${where} must be ${names}; it is ${shown(value)}.`);
 }
 
-/** Throws `code` for a key of `value` that is not in `known`, to catch misspelt options. */
+/**
+ * Throws `code` unless `value` is an object whose keys are all in `known`, to catch misspelt
+ * options.
+ */
 export function checkKeys(
   value: object,
   where: string,
   known: readonly string[],
   code: "ERR_CONFIG" | "ERR_VALUE",
-) {
+): void {
+  if (!isObject(value)) throw new NlacError(code, `${where}: needs an object, not ${shown(value)}.`);
   for (const key of Object.keys(value)) {
     if (known.includes(key)) continue;
     throw new NlacError(code, `${where} has no ${shown(key)}; it takes ${known.join(", ")}.`);

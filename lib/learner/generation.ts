@@ -116,6 +116,11 @@ export class Generator {
       .filter(({ which, members }) => members.length > 0 || which === together);
 
     let failure: unknown;
+    const fail = (error: unknown) => {
+      failure ??= error ?? new NlacError("ERR_VALUE", "onToken threw undefined.");
+      cancel();
+    };
+    const callbacks: unknown[] = []; // what an asynchronous onToken has returned
     const cancels: (() => void)[] = [];
     const cancel = () => {
       for (const stop of cancels) stop();
@@ -125,10 +130,10 @@ export class Generator {
       const forward = (member: number, token: number) => {
         if (failure !== undefined) return;
         try {
-          onToken!(members[member]!.index, token);
+          const returned: unknown = onToken!(members[member]!.index, token);
+          if (returned instanceof Promise) callbacks.push(returned.catch(fail));
         } catch (error) {
-          failure = error ?? new NlacError("ERR_VALUE", "onToken threw undefined.");
-          cancel();
+          fail(error);
         }
       };
       const generation = callNative(() =>
@@ -145,6 +150,7 @@ export class Generator {
     options.signal?.addEventListener("abort", cancel, { once: true });
     this.#unfinished += requests.length;
     const settled = await Promise.allSettled(running);
+    await Promise.all(callbacks);
     this.#unfinished -= requests.length;
     options.signal?.removeEventListener("abort", cancel);
     throwIfAborted(options.signal);

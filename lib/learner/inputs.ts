@@ -4,7 +4,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import { checkBoolean, checkNumber, shown } from "../base/validation.ts";
+import { checkBoolean, checkKeys, checkNumber, shown } from "../base/validation.ts";
 import type {
   DistilledText,
   JudgedText,
@@ -89,6 +89,7 @@ export function preferencePairs(pairs: readonly PreferencePair[], limits: Limits
 export function preferenceOptions(
   options: PreferenceOptions,
 ): NativePreferenceLoss & { withGradient: boolean } {
+  checkKeys(options, "tokenPreference", ["beta", "loss", "labelSmoothing", "withGradient"], "ERR_VALUE");
   return {
     ...checkPreferenceLoss(options),
     withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
@@ -157,7 +158,10 @@ export function softQTexts(texts: readonly SoftQText[], limits: Limits): NativeS
 }
 
 export function surrogateOptions(options: SurrogateOptions): NativeSurrogateOptions {
+  const names = ["clipLow", "clipHigh", "klCoefficient", "entropyCoefficient", "value", "withGradient"];
+  checkKeys(options, "tokenSurrogate", ["temperature", ...names], "ERR_VALUE");
   const { value } = options;
+  if (value !== undefined) checkKeys(value, "value", ["coefficient", "clip", "detached"], "ERR_VALUE");
   return {
     temperature: checkTemperature(options.temperature ?? 1),
     clipLow: checkNumber(options.clipLow ?? 0.2, "clipLow", 0, 1),
@@ -169,7 +173,7 @@ export function surrogateOptions(options: SurrogateOptions): NativeSurrogateOpti
       clip: checkNumber(value.clip ?? 0, "value.clip", 0),
       detached: checkBoolean(value.detached ?? false, "value.detached"),
     },
-    withGradient: options.withGradient ?? true,
+    withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
   };
 }
 
@@ -178,6 +182,8 @@ export function checkTemperature(temperature: number): number {
 }
 
 export function softQOptions(options: SoftQOptions): NativeSoftQOptions {
+  const names = ["discount", "qCoefficient", "policyCoefficient", "withGradient", "detached"];
+  checkKeys(options, "softQ", ["temperature", ...names], "ERR_VALUE");
   return {
     temperature: checkTemperature(options.temperature),
     discount: checkNumber(options.discount ?? 1, "discount", 0, 1),
@@ -186,6 +192,12 @@ export function softQOptions(options: SoftQOptions): NativeSoftQOptions {
     withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
     detached: checkBoolean(options.detached ?? false, "detached"),
   };
+}
+
+/** The option of losses that have no other. */
+export function gradientOption(options: { withGradient?: boolean | undefined }, where: string): boolean {
+  checkKeys(options, where, ["withGradient"], "ERR_VALUE");
+  return checkBoolean(options.withGradient ?? true, "withGradient");
 }
 
 /** Ids of the vocabulary; may be empty. */

@@ -6,7 +6,7 @@
 
 import type { LearnerDType } from "../base/dtype.ts";
 import { fromNative, NlacError } from "../base/errors.ts";
-import { checkChoice, checkInteger, checkNumber } from "../base/validation.ts";
+import { checkBoolean, checkChoice, checkInteger, checkKeys, checkNumber } from "../base/validation.ts";
 import { writeChecksums } from "../files/checksums.ts";
 import type {
   DetailedKlOptions,
@@ -36,7 +36,7 @@ import type {
   WeightSet,
 } from "../model/language-model.ts";
 import type { NativeLearner } from "../native/addon.ts";
-import { checkAdamWOptions, checkDivergence, checkSupport } from "../ops/options.ts";
+import { adamWOptionNames, checkAdamWOptions, checkDivergence, checkSupport } from "../ops/options.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { Generator, weightSets } from "./generation.ts";
 import {
@@ -44,6 +44,7 @@ import {
   checkIds,
   checkTemperature,
   distilledTexts,
+  gradientOption,
   judgedTexts,
   preferenceOptions,
   preferencePairs,
@@ -68,6 +69,7 @@ import {
 import { ModelText } from "./text.ts";
 
 const scorers = [...weightSets, "reference"] as const;
+const klOptions = ["temperature", "support", "divergence", "withGradient", "detail"];
 
 /**
  * A language model that learns. Calls run one after another in the order in which they were made;
@@ -205,6 +207,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     texts: readonly ScoredText[],
     options: { weights?: WeightSet | "reference" | undefined; temperature?: number | undefined } = {},
   ): Promise<Float32Array[]> {
+    checkKeys(options, "logProbs", ["weights", "temperature"], "ERR_VALUE");
     const which = checkChoice(options.weights ?? "online", "weights", scorers);
     const temperature = checkTemperature(options.temperature ?? 1);
     const scored = scoredTexts(texts, this.info);
@@ -237,6 +240,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     sequences: readonly (readonly number[])[],
     options: { weights?: WeightSet | undefined } = {},
   ): Promise<Float32Array[]> {
+    checkKeys(options, "logits", ["weights"], "ERR_VALUE");
     const which = checkChoice(options.weights ?? "online", "weights", weightSets);
     checkArray(sequences, "sequences");
     const ids = sequences.map((sequence, i) => checkIds(sequence, `sequences[${i}]`, this.info));
@@ -255,8 +259,9 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     texts: readonly ScoredText[],
     options: { withGradient?: boolean | undefined } = {},
   ): Promise<Float32Array[]> {
+    const withGradient = gradientOption(options, "tokenNll");
     const scored = scoredTexts(texts, this.info);
-    return this.#run(() => this.#native.tokenNll(scored, options.withGradient ?? true));
+    return this.#run(() => this.#native.tokenNll(scored, withGradient));
   }
 
   /**
@@ -276,11 +281,13 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     texts: readonly DistilledText[],
     options: TokenKlOptions & { detail?: number } = {},
   ): Promise<Float32Array[] | KlDetail[]> {
+    checkKeys(options, "tokenKl", klOptions, "ERR_VALUE");
     const distilled = distilledTexts(texts, this.info);
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
     const divergence = checkDivergence(options.divergence ?? "forwardKl", options.support ?? "full");
-    const { detail, withGradient = true } = options;
+    const { detail } = options;
+    const withGradient = checkBoolean(options.withGradient ?? true, "withGradient");
     const most = detail === undefined ? -1 : checkInteger(detail, "detail", 0, this.info.vocabSize);
     const rest = [temperature, support, withGradient, divergence, most] as const;
     return this.#run(() => this.#native.tokenKl(distilled, ...rest));
@@ -330,8 +337,9 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
     texts: readonly JudgedText[],
     options: { withGradient?: boolean | undefined } = {},
   ): Promise<Float32Array> {
+    const withGradient = gradientOption(options, "rewardLoss");
     const native = judgedTexts(texts, this.info);
-    return this.#run(() => this.#native.rewardLoss(native, options.withGradient ?? true));
+    return this.#run(() => this.#native.rewardLoss(native, withGradient));
   }
 
   /**
@@ -362,6 +370,7 @@ export class Learner extends ModelText implements PreferenceModel, RewardModel, 
    *   and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
+    checkKeys(options, "step", [...adamWOptionNames, "moments", "targetRate"], "ERR_VALUE");
     const native = { ...checkAdamWOptions(options), moments: options.moments ?? "" };
     const { targetRate } = options;
     if (targetRate !== undefined) checkNumber(targetRate, "targetRate", 0, 1);

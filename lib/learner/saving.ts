@@ -1,14 +1,20 @@
 /** Prepares and completes the directories that a learner writes; the core writes its own files. */
 
-import { fromNative } from "../base/errors.ts";
+import { fromNative, NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
 import { removeChecksums, writeChecksums } from "../files/checksums.ts";
 import { makeDirectory } from "../files/disk.ts";
 import type { ModelInfo } from "../native/addon.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { ioError } from "./sources.ts";
 
-/** Creates the directory. An interrupted write leaves it without checksums. Throws ERR_IO. */
+/**
+ * Creates the directory. An interrupted write leaves it without checksums. Throws ERR_IO, ERR_VALUE
+ * for what is no path.
+ */
 export function prepare(directory: string): void {
+  if (typeof directory !== "string" || directory === "")
+    throw new NlacError("ERR_VALUE", `directory must be a path; it is ${shown(directory)}.`);
   makeDirectory(directory);
   removeChecksums(directory);
 }

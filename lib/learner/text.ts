@@ -1,6 +1,7 @@
 /** A model's text: its tokenizer, chat template and conversations. Computes nothing natively. */
 
 import { NlacError } from "../base/errors.ts";
+import { checkKeys } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import type { ModelInfo } from "../native/addon.ts";
 import { Conversation } from "../tokens/conversation.ts";
@@ -49,6 +50,7 @@ export abstract class ModelText {
 
   /** The text of ids, control tokens included. Throws ERR_TOKENIZER. */
   decode(ids: readonly number[], options: Pick<DecodeOptions, "continues"> = {}): string {
+    checkKeys(options, "decode", ["continues"], "ERR_VALUE");
     return this.needTokenizer().decode(ids, options);
   }
 
@@ -59,6 +61,7 @@ export abstract class ModelText {
    * @throws NlacError ERR_TOKENIZER if the model has no chat template or it refuses the messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): number[] {
+    checkKeys(options, "render", ["tools", "addGenerationPrompt"], "ERR_VALUE");
     return this.#chat().encode(this.needTokenizer(), messages, options);
   }
 
@@ -67,6 +70,7 @@ export abstract class ModelText {
    * messages.
    */
   conversation(messages: readonly Message[], options: { tools?: readonly ToolSchema[] } = {}): Conversation {
+    checkKeys(options, "conversation", ["tools"], "ERR_VALUE");
     return Conversation.start(this.needTokenizer(), this.#chat(), messages, options);
   }
 

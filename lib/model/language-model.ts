@@ -95,7 +95,11 @@ export interface Generation {
 /** Options of `generate`. */
 export interface GenerateOptions {
   signal?: AbortSignal;
-  /** Called with the request's index and each new token as it is sampled. */
+  /**
+   * Called with the request's index and each new token as it is sampled. Generation goes on while a
+   * promise that it returns is pending, and `generate` waits for it. What it throws, or rejects
+   * with, ends the call.
+   */
   onToken?: (request: number, token: number) => void;
   /** False: throws ERR_BUSY if `LearnerOptions.maxQueued` requests are waiting. Default true. */
   wait?: boolean;

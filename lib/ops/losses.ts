@@ -142,7 +142,6 @@ const tokenLossNames = ["rowWeights", "zLoss", "entropyCoefficient", ...targetNa
 export function linearTokenKl(inputs: LinearTokenKlInputs & { withGradient: false }): Losses;
 export function linearTokenKl(inputs: LinearTokenKlInputs): LossTensors;
 export function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<LossGradients> {
-  const { support = "full", divergence = "forwardKl", targets } = inputs;
   checkKeys(
     inputs,
     "linearTokenKl",
@@ -152,6 +151,7 @@ export function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<Los
     ],
     "ERR_VALUE",
   );
+  const { support = "full", divergence = "forwardKl", targets } = inputs;
   const [rows] = checkShape(inputs, "studentHidden", ["rows", "H"]);
   checkShape(inputs, "studentHead", ["V", inputs.studentHidden.shape[1]!]);
   checkShape(inputs, "teacherHidden", [rows!, "H'"]);

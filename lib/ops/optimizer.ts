@@ -3,8 +3,8 @@
 import { NlacError } from "../base/errors.ts";
 import { checkInteger, checkKeys, checkNumber, checkSeed } from "../base/validation.ts";
 import { callNative } from "../native/call-native.ts";
-import { type AdamWOptions, checkAdamWOptions, type StepResult } from "./options.ts";
-import { addonOf, nativesOf, type Tensor } from "./tensor.ts";
+import { type AdamWOptions, adamWOptionNames, checkAdamWOptions, type StepResult } from "./options.ts";
+import { addonOf, checkTensors, nativesOf, type Tensor } from "./tensor.ts";
 
 /** Options of `ops.ema`. */
 export interface EmaOptions {
@@ -68,10 +68,11 @@ export function ema(
   checkKeys(options, "ema", ["shadow", "seed", "step"], "ERR_VALUE");
   const seed = checkSeed(options.seed ?? 0, "seed");
   const step = checkSeed(options.step ?? emaCalls, "step");
-  const targets = nativesOf(target, "target", target.length);
-  const onlines = nativesOf(online, "online", target.length);
-  const shadows = nativesOf(options.shadow ?? [], "shadow", options.shadow === undefined ? 0 : target.length);
-  if (target.length === 0) return;
+  const count = checkTensors(target, "target").length;
+  const targets = nativesOf(target, "target", count);
+  const onlines = nativesOf(online, "online", count);
+  const shadows = options.shadow === undefined ? [] : nativesOf(options.shadow, "shadow", count);
+  if (count === 0) return;
   callNative(() => addonOf(target[0]!).ema(targets, onlines, shadows, targetRate, seed, step));
   emaCalls++;
 }
@@ -89,11 +90,10 @@ export function ema(
  */
 export function adamw(inputs: AdamWInputs): StepResult {
   const names = ["parameters", "gradients", "m", "v", "masters", "step", "ema"];
-  const options = ["learningRate", "betas", "epsilon", "weightDecay", "maxGradNorm"];
-  checkKeys(inputs, "adamw", [...names, ...options], "ERR_VALUE");
+  checkKeys(inputs, "adamw", [...names, ...adamWOptionNames], "ERR_VALUE");
   const { parameters, masters = parameters, step, ema: average } = inputs;
   if (average !== undefined) checkKeys(average, "ema", ["target", "targetRate", "shadow"], "ERR_VALUE");
-  const count = parameters.length;
+  const count = checkTensors(parameters, "parameters").length;
   const native = {
     ...checkAdamWOptions(inputs),
     parameters: nativesOf(parameters, "parameters", count),

@@ -1,7 +1,7 @@
 /** Checks the options of losses and of AdamW, and converts them for the addon. */
 
 import { NlacError } from "../base/errors.ts";
-import { checkChoice, checkInteger, checkNumber, shown } from "../base/validation.ts";
+import { checkChoice, checkInteger, checkKeys, checkNumber, shown } from "../base/validation.ts";
 import type {
   NativeAdamWOptions,
   NativeDivergence,
@@ -75,6 +75,7 @@ export function checkSupport(support: Support): NativeSupport {
       `support must be "full", "sampled" or { topK }; it is ${shown(support)}.`,
     );
   }
+  checkKeys(support, "support", ["topK"], "ERR_VALUE");
   return { kind: "top_k", k: checkInteger(support.topK, "support.topK", 1) };
 }
 
@@ -101,6 +102,7 @@ export function checkDivergence(divergence: Divergence, support: Support): Nativ
   }
   if (kind !== undefined) return { kind, beta: 0 };
   const { jensenShannon } = divergence as { jensenShannon: number };
+  checkKeys(divergence as object, "divergence", ["jensenShannon"], "ERR_VALUE");
   return {
     kind: "jensen_shannon",
     beta: checkNumber(jensenShannon, "divergence.jensenShannon", 1e-6, 1 - 1e-6),
@@ -120,9 +122,14 @@ export function checkPreferenceLoss(options: PreferenceLossOptions): NativePrefe
   return { beta: checkNumber(options.beta, "beta", Number.MIN_VALUE), loss, labelSmoothing };
 }
 
+export const adamWOptionNames = ["learningRate", "betas", "epsilon", "weightDecay", "maxGradNorm"] as const;
+
 /** AdamW's options in the addon's form. Throws ERR_VALUE. */
 export function checkAdamWOptions(options: AdamWOptions): NativeAdamWOptions {
-  const [beta1, beta2] = options.betas ?? [0.9, 0.999];
+  const { betas = [0.9, 0.999] } = options;
+  if (!Array.isArray(betas) || betas.length !== 2)
+    throw new NlacError("ERR_VALUE", `betas must be two numbers; it is ${shown(betas)}.`);
+  const [beta1, beta2] = betas as readonly [number, number];
   return {
     learningRate: checkNumber(options.learningRate, "learningRate", 0),
     beta1: checkBeta(beta1, "betas[0]"),

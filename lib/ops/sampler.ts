@@ -6,7 +6,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import { checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/validation.ts";
+import { checkBoolean, checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/validation.ts";
 import type { NativeSampler } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
@@ -68,8 +68,8 @@ export class PrioritizedSampler implements Disposable {
 
   /** Throws ERR_VALUE for an option out of range, ERR_DEVICE for a device that does not exist. */
   constructor(options: SamplerOptions) {
-    this.#device = options.device ?? "cpu";
     this.#native = create(options);
+    this.#device = options.device ?? "cpu";
   }
 
   /**
@@ -113,7 +113,7 @@ export class PrioritizedSampler implements Disposable {
    */
   set(indices: ArrayLike<number>, priorities: ArrayLike<number>): void {
     const where = toIndices(indices);
-    const values = priorities instanceof Float32Array ? priorities : Float32Array.from(priorities);
+    const values = priorities instanceof Float32Array ? priorities : toPriorities(priorities);
     callNative(() => this.#native.set(where, values));
   }
 
@@ -153,17 +153,17 @@ export class PrioritizedSampler implements Disposable {
    */
   sample(count: number, options: SampleOptions = {}): Draws {
     checkInteger(count, "count", 1, largestCapacity);
+    checkKeys(options, "The options of sample", ["stratified", "beta", "into"], "ERR_VALUE");
     const { beta } = options;
     if (beta !== undefined) checkNumber(beta, "beta", 0, this.beta);
+    const stratified = checkBoolean(options.stratified ?? false, "stratified");
     const draws = options.into ?? {
       indices: new Int32Array(count),
       probabilities: new Float32Array(count),
       weights: new Float32Array(count),
     };
     const { indices, probabilities, weights } = draws;
-    callNative(() =>
-      this.#native.sample(count, options.stratified ?? false, indices, probabilities, weights),
-    );
+    callNative(() => this.#native.sample(count, stratified, indices, probabilities, weights));
     if (beta !== undefined && beta < this.beta) {
       // A power of the sampler's weights, so the largest stays 1.
       const power = beta / this.beta;
@@ -235,6 +235,7 @@ function create(options: SamplerOptions): NativeSampler {
  */
 function toIndices(indices: ArrayLike<number>): Int32Array {
   if (indices instanceof Int32Array) return indices;
+  checkNumbers(indices, "indices");
   const converted = Int32Array.from(indices);
   for (let i = 0; i < converted.length; i++) {
     if (converted[i] === indices[i]) continue;
@@ -244,4 +245,18 @@ function toIndices(indices: ArrayLike<number>): Int32Array {
     );
   }
   return converted;
+}
+
+/** The core checks that they are finite and not negative. */
+function toPriorities(priorities: ArrayLike<number>): Float32Array {
+  checkNumbers(priorities, "priorities");
+  return Float32Array.from(priorities, (priority, i) => {
+    if (typeof priority === "number") return priority;
+    throw new NlacError("ERR_PRIORITY", `priorities[${i}] must be a number; it is ${shown(priority)}.`);
+  });
+}
+
+function checkNumbers(list: unknown, where: string): void {
+  if (Array.isArray(list) || (ArrayBuffer.isView(list) && "length" in list)) return;
+  throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
 }

@@ -1,7 +1,7 @@
 /** Native tensors, and the checks that every operation on them makes. */
 
 import { NlacError } from "../base/errors.ts";
-import { checkChoice, shown } from "../base/validation.ts";
+import { checkChoice, checkKeys, shown } from "../base/validation.ts";
 import type { Addon, NativeTensor } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
@@ -50,6 +50,9 @@ export class Tensor implements Disposable {
    */
   static from(data: TensorData, shape: readonly number[], options: TensorOptions = {}): Tensor {
     const own = elementType(data);
+    if (!Array.isArray(shape))
+      throw new NlacError("ERR_VALUE", `shape must be an array of sizes; it is ${shown(shape)}.`);
+    checkKeys(options, "The options of Tensor.from", ["dtype", "device"], "ERR_VALUE");
     const dtype = checkChoice(options.dtype ?? own, "dtype", dtypes);
     const device = options.device ?? "cpu";
     let count = 1;
@@ -116,13 +119,19 @@ export function addonOf(tensor: Tensor): Addon {
 
 /** The native tensors of a list. Throws ERR_SHAPE unless there are `count`. */
 export function nativesOf(list: readonly Tensor[], where: string, count: number): NativeTensor[] {
-  if (!Array.isArray(list)) {
-    throw new NlacError("ERR_VALUE", `${where} must be a list of tensors; it is ${shown(list)}.`);
-  }
+  checkTensors(list, where);
   if (list.length !== count) {
     throw new NlacError("ERR_SHAPE", `${where} must have ${count} tensors; it has ${list.length}.`);
   }
-  return list.map((tensor, i) => nativeOf(checkTensor(tensor, `${where}[${i}]`)));
+  return list.map(nativeOf);
+}
+
+export function checkTensors(list: unknown, where: string): readonly Tensor[] {
+  if (!Array.isArray(list)) {
+    throw new NlacError("ERR_VALUE", `${where} must be a list of tensors; it is ${shown(list)}.`);
+  }
+  for (const [i, tensor] of list.entries()) checkTensor(tensor, `${where}[${i}]`);
+  return list;
 }
 
 export function checkTensor(value: unknown, where: string): Tensor {

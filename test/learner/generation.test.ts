@@ -1,3 +1,4 @@
+import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { Learner } from "../../lib/learner/learner.ts";
@@ -215,6 +216,27 @@ describe("generate", () => {
       },
     });
     await expect(running).rejects.toThrowError(new RangeError("no more"));
+  });
+
+  it("waits for an asynchronous onToken, and rejects with what it rejects with", async () => {
+    let answered = 0;
+    const slow = async () => {
+      await setTimeout(5);
+      answered++;
+    };
+    const [done] = await learner.generate([{ tokens: prompt, maxNewTokens: 3 }], { onToken: slow });
+    expect(answered).toBe(done!.tokens.length);
+
+    let called = 0;
+    const running = learner.generate([{ tokens: prompt, maxNewTokens: 200 }], {
+      onToken: async () => {
+        called++;
+        await setTimeout(1);
+        throw new RangeError("no more");
+      },
+    });
+    await expect(running).rejects.toThrowError(new RangeError("no more"));
+    expect(called).toBeLessThan(200);
   });
 });
 

@@ -5,6 +5,7 @@
 #   scripts/peers.sh families     the same, and the random models of `nlac bench families` (2.7 GB)
 #   scripts/peers.sh cuda         the same, and what runs on a GPU alone
 #   scripts/peers.sh tokenizers   tokenizers of published models, and the libraries that they are compared with (270 MB)
+#   scripts/peers.sh templates    chat templates of published models, and the library that they are compared with (165 MB)
 #   scripts/peers.sh tensorboard  some packages only
 # It lies in $XDG_CACHE_HOME/nlac/peers, beside a node_modules with the one peer from npm, and is never part of the product.
 set -euo pipefail
@@ -23,6 +24,7 @@ case "$wanted" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
   bench | families) set -- "${torch[@]}" "${bench[@]}" ;;
   tokenizers) set -- "transformers>=5,<6" tokenizers jinja2 ;;
+  templates) set -- "transformers>=5,<6" jinja2 scikit-build-core ;;
   cuda) set -- "${torch[@]}" "${bench[@]}" "${cuda[@]}" ;;
 esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
@@ -42,6 +44,13 @@ if [ "$wanted" = tokenizers ]; then
     tar -xzf "$package" -C "$of" --strip-components=2 package/models
     rm "$package"
   done
+fi
+if [ "$wanted" = templates ] && [ ! -f "$directory/templates.json" ]; then
+  packages="$(mktemp -d)"
+  "$directory/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation --dest "$packages" \
+    --no-binary llama-cpp-python xinference==4.1.0 trl==1.16.0 unsloth==2026.10.9 llama-cpp-python==0.3.36
+  "$directory/bin/python" "$(dirname "$0")/../bench/peers/published_templates.py" "$packages" "$directory/templates.json"
+  rm -r "$packages"
 fi
 if [ "$wanted" = families ]; then
   mkdir -p "$directory/models"

@@ -73,6 +73,86 @@ export function pythonEquals(a: Evaluated, b: Evaluated): boolean {
   });
 }
 
+/** Whether Python takes a value for true. */
+export function isTrue({ type, value }: Evaluated): boolean {
+  if (type === "UndefinedValue" || type === "NullValue") return false;
+  if (value instanceof Map) return value.size > 0;
+  return Array.isArray(value) ? value.length > 0 : Boolean(value);
+}
+
+/** Below 0 if `a` comes first: numbers by value, texts without case. Throws for other values. */
+export function pythonOrder(a: Evaluated, b: Evaluated): number {
+  if (numbers.has(a.type) && numbers.has(b.type)) return Number(a.value) - Number(b.value);
+  if (a.type !== "StringValue" || b.type !== "StringValue")
+    throw new Error(`${a.type} and ${b.type} have no order`);
+  return compareText((a.value as string).toLowerCase(), (b.value as string).toLowerCase());
+}
+
+/** As Jinja's filter `int`; undefined for what is no number. */
+export function pythonInt({ type, value }: Evaluated): number | undefined {
+  if (numbers.has(type)) return Math.trunc(Number(value)) + 0;
+  if (type !== "StringValue") return undefined;
+  const text = (value as string).trim().replaceAll(/(?<=\d)_(?=\d)/g, "");
+  return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Math.trunc(Number(text)) + 0 : undefined;
+}
+
+/** As Python's `format % values`, for the conversions s, r, d, i and f. */
+export function percentFormatted(
+  format: string,
+  positional: readonly Evaluated[],
+  named: ReadonlyMap<string, Evaluated>,
+): string {
+  let used = 0;
+  const text = format.replace(/%(?:\((\w+)\))?(?:\.(\d+))?(.?)/gs, (whole, name, digits, conversion) => {
+    if (whole === "%%") return "%";
+    const value = name === undefined ? positional[used++] : named.get(name);
+    if (value === undefined) throw new Error(`there is no value for ${JSON.stringify(whole)}`);
+    if (conversion === "s" && digits === undefined) return pythonText(value);
+    if (conversion === "r" && digits === undefined) return pythonRepr(value);
+    if (numbers.has(value.type)) {
+      if ((conversion === "d" || conversion === "i") && digits === undefined)
+        return pythonInteger(Math.trunc(Number(value.value)) + 0);
+      if (conversion === "f" && Number(digits ?? 6) <= 100)
+        return Number(value.value).toFixed(Number(digits ?? 6));
+    }
+    throw new Error(`${value.type} cannot be formatted as ${JSON.stringify(whole)}`);
+  });
+  if (used < positional.length) throw new Error("not all values are formatted");
+  return text;
+}
+
+/** As Python's `str.format`, for fields without conversions and attributes. */
+export function bracesFormatted(
+  format: string,
+  positional: readonly Evaluated[],
+  named: ReadonlyMap<string, Evaluated>,
+): string {
+  let next = 0;
+  return format.replace(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (whole, field: string | undefined) => {
+    if (whole === "{{" || whole === "}}") return whole[0]!;
+    if (field === undefined || !/^\w*$/.test(field))
+      throw new Error(`${JSON.stringify(whole)} is no field of a format`);
+    const value = /^\d*$/.test(field) ? positional[field === "" ? next++ : Number(field)] : named.get(field);
+    if (value === undefined) throw new Error(`there is no value for ${JSON.stringify(whole)}`);
+    return pythonText(value);
+  });
+}
+
+/** As Python's `markupsafe.escape`. */
+export function escapedHtml(text: string): string {
+  return text.replace(/[&<>'"]/g, (character) => `&${escapes.get(character)};`);
+}
+
+const escapes: ReadonlyMap<string, string> = new Map([
+  ...([
+    ["&", "amp"],
+    ["<", "lt"],
+    [">", "gt"],
+    ["'", "#39"],
+    ['"', "#34"],
+  ] as const),
+]);
+
 /** As Python's `str.capitalize`. */
 export function capitalized(text: string): string {
   const [first = "", ...rest] = text;

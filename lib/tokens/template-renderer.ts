@@ -9,7 +9,8 @@ import { NlacError } from "../base/errors.ts";
 import { getOrAdd } from "../base/get-or-add.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
+import { parseTemplate, renderTemplate } from "./jinja.ts";
+import { type MarkLiteral, TemplateLimitError } from "./jinja-interpreter.ts";
 import {
   type CalledFunction,
   checkMessages,

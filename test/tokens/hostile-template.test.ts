@@ -178,8 +178,9 @@ describe("text that is changed on its way to the ids", () => {
             template = new ChatTemplate(source);
             wanted = addedOf(template.encode(tokenizer, [question[0]!, question[0]!]));
           } catch (error) {
-            // A normalizer that writes parts of control tokens itself.
-            expect(["Prepend", "Replace"]).toContain(normalizer?.type);
+            // A normalizer that writes parts of control tokens itself; or HTML in place of control
+            // tokens, which Python makes of what is added to a text that is `safe`.
+            if (!source.includes("|safe + ")) expect(["Prepend", "Replace"]).toContain(normalizer?.type);
             expect(error).toEqual(coded("ERR_TOKENIZER"));
             continue;
           }

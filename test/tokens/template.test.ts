@@ -113,18 +113,98 @@ it.each([
   ["{{ messages[0].unknown | selectattr('a') | list | length }}", "0"],
   ["a\r\n{% if true %}\r\nb\r\n{% endif %}\r\n{{ '\\r' }}c", "a\nb\n\rc"],
   ["{{ 'a' + 'b' + ('c' + 'd') }}{{ [1] + [2] + [3] }}{{ 1 + 2 + 3 }}", "abcd[1, 2, 3]6"],
+  [
+    "{% set d = {'items': 1, 'get': 2} %}{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{{ d.get('get') }}{{ d['items'] }}",
+    "items=1;get=2;21",
+  ],
+  [
+    "{{ {'a': 1}.keys is defined }} {{ {'a': 1}[none] is defined }} {{ {'a': 1}[unknown] is defined }} {{ [1][unknown] is defined }}",
+    "True False False False",
+  ],
+  [
+    "{{ [3, 1.5, 2] | min }} {{ ['b', 'A', 'c'] | max }} {{ ['b', 'A', 'a'] | min }} {{ [] | min is defined }} {{ 'bca' | max }}",
+    "1.5 c A False c",
+  ],
+  [
+    "[{{ unknown | trim }}] {{ 12 | trim }} {{ '-a-' | trim('-') }} {{ '-a-' | trim(chars='-') }}",
+    "[] 12 a a",
+  ],
+  [
+    "{{ [] | first is defined }} {{ 'é😀' | last }} {{ unknown | first is defined }} {{ messages | selectattr('role', 'eq', 'x') | map(attribute='content') | first | default('none') }}",
+    "False 😀 False none",
+  ],
+  [
+    "{% for a, b in [('x', 1), ('y', 2)] %}{{ a }}{{ b }}{% endfor %} {% for a, b in {'z': 3}.items() %}{{ a }}{{ b }}{% endfor %}",
+    "x1y2 z3",
+  ],
+  [
+    "{{ none | selectattr('a') | list }} {{ none | map(attribute='a') | list }} {{ '' | reject('equalto', 'a') | list }}",
+    "[] [] []",
+  ],
+  [
+    "{{ ['a', 'b', 'a'] | reject('equalto', 'a') | list }} {{ [1, 'a', none] | select('string') | list }} {{ [0, 1, ''] | select | list }}",
+    "['b'] ['a'] [1]",
+  ],
+  [
+    "{{ {} is iterable }} {{ {} is sequence }} {{ 'a' is iterable }} {{ 'a' is sequence }} {{ 1 is iterable }} {{ none is not iterable }} {{ true is number }} {{ unknown is iterable }}",
+    "True True True True False True True True",
+  ],
+  [
+    "{{ '%s and %r: %d, %.2f%%' | format('a', 'b', 3.7, 2) }} {{ '%(x)s' | format(x=[1]) }}",
+    "a and 'b': 3, 2.00% [1]",
+  ],
+  ["{{ 'a{}b{}{{}}'.format('x', 1) }} {{ '{1}{0}{n}'.format('x', 'y', n=none) }}", "axb1{} yxNone"],
+  [
+    "{{ ('<a>' + '<b>' | safe) + '\"&' }} {{ '<a>' | safe ~ '<b>' }} {{ (' <a> ' | safe | trim) + \"'\" }}",
+    "&lt;a&gt;<b>&#34;&amp; <a><b> <a>&#39;",
+  ],
+  [
+    "{% set first = true %}{% for x in [1, 2, 3] %}{% if not first %}, {% endif %}{{ x }}{% set first = false %}{% endfor %}{{ first }}",
+    "123True",
+  ],
+  ["{% for x in [1, 2] %}{{ seen is defined }}{% set seen = x %}{% endfor %}", "FalseFalse"],
+  [
+    "{% set x = 0 %}{% macro show() %}{{ x }}{{ y is defined }}{% endmacro %}{% for x in [1, 2] %}{% set y = x %}{{ show() }}{% endfor %}{% set x = 5 %}{{ show() }}",
+    "0False0False5False",
+  ],
+  [
+    "{% macro box() %}<{{ caller() }}>{% endmacro %}{% for x in [1, 2] %}{% call box() %}{{ x }}{% endcall %}{% endfor %}",
+    "<1><2>",
+  ],
+  ["a\n  {% raw %}{{ b }}\n{% endraw %}\nc{%- raw -%} {% if %} {%- endraw -%} d", "a\n{{ b }}\nc{% if %}d"],
+  [
+    "{{ 'ab' * 2 }}{{ 2 * 'c' }}[{{ 'a' * -1 }}] {{ 0 * -1 }} {{ -1.5 | int }} {{ '1_0' | int }} {{ '12a' | int }} {{ '2.7' | int }} {{ 'a' | int(7) }} {{ true | int }}",
+    "ababcc[] 0 -1 10 0 2 7 1",
+  ],
+  [
+    "{{ 'a😀b' | length }} {{ 'a😀b'[1] }} {{ 'a😀b'[1:] }} {{ 'a😀b'[-2:] }} {{ 'ab'[5] is defined }} {{ 'a😀'[:1] }}",
+    "3 😀 😀b 😀b False a",
+  ],
+  [
+    "{{ 1 in [true] }} {{ [1] in [[1.0]] }} {{ none in [unknown] }} {{ none in {'a': 1} }} {{ 'b' not in 'abc' }}",
+    "True True False False False",
+  ],
+  [
+    "{{ none | string }} {{ [1] | lower }} {{ 'ß' | upper }} {{ {'B': 1, 'a': 2} | dictsort }}",
+    "None [1] SS [('a', 2), ('B', 1)]",
+  ],
+  [
+    "{{ 5 | default('x') }} {{ '' | default('x', true) }} {{ unknown | default }}[{{ 7 | d('y') }}]",
+    "5 x [7]",
+  ],
 ])("prints %j as Python does", (source, printed) => {
   expect(new ChatTemplate(source).render([{ role: "user", content: "?" }])).toBe(printed);
 });
 
-it.each(["{{ 'a' + {'b': 1} }}", "{{ 'a' + 1 }}", "{{ unknown + 'a' }}", "{{ 1 % 0 }}"])(
-  "refuses %j as Python does, and prints no [object Map]",
-  (source) => {
-    expect(() => new ChatTemplate(source).render([{ role: "user", content: "?" }])).toThrow(
-      expect.objectContaining({ code: expect.stringMatching(/^ERR_/) }),
-    );
-  },
-);
+it.each([
+  ...["{{ 'a' + {'b': 1} }}", "{{ 'a' + 1 }}", "{{ unknown + 'a' }}", "{{ 1 % 0 }}"],
+  ...["{{ '%d' | format('a') }}", "{{ '%s' | format }}", "{{ '%s' | format(1, 2) }}", "{{ '{}'.format() }}"],
+  ...["{{ '{'.format(1) }}", "{{ [1, 'a'] | min }}", "{% raw %}", "{{ 'a'.strip(1) }}"],
+])("refuses %j as Python does, and prints no [object Map]", (source) => {
+  expect(() => new ChatTemplate(source).render([{ role: "user", content: "?" }])).toThrow(
+    expect.objectContaining({ code: expect.stringMatching(/^ERR_/) }),
+  );
+});
 
 /** Numbers that are no integers, by their bits; and large and small integers. */
 function someNumbers(): number[] {

@@ -1,0 +1,152 @@
+/**
+ * Chat templates of published models, which packages of PyPI contain, beside `transformers`: the text
+ * of conversations with instructions, tools, calls and reasoning. `scripts/peers.sh templates`
+ * downloads them.
+ */
+
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import type { ToolSchema } from "../../lib/contract/environment.ts";
+import type { Turn } from "../../lib/tokens/messages.ts";
+import { TemplateRenderer } from "../../lib/tokens/template-renderer.ts";
+import { peersDirectory, peersPython } from "../support/peers.ts";
+
+const python = peersPython(["transformers", "jinja2"], "published chat templates");
+const path = join(peersDirectory, "templates.json");
+const templates: Record<string, string> =
+  python !== undefined && existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {};
+const names = Object.keys(templates);
+if (names.length === 0) console.warn("SKIPPED: published chat templates (run scripts/peers.sh templates)");
+
+const parameters = (properties: object) => ({ type: "object", properties, required: [] });
+const tools: ToolSchema[] = [
+  {
+    name: "look_up",
+    description: "Tells the weather of a city.",
+    parameters: parameters({ city: { type: "string", description: "A name" }, days: { type: "integer" } }),
+  },
+  {
+    name: "note",
+    description: "Keeps a list.",
+    // A list of "items" must not hide a mapping's method of that name.
+    parameters: parameters({
+      items: { type: "array", items: { type: "string" } },
+      options: { type: "object", properties: { loud: { type: "boolean" } } },
+    }),
+  },
+];
+
+const user = (content: string): Turn => ({ role: "user", content });
+const system = (content: string): Turn => ({ role: "system", content });
+const model = (content: string, ...calls: object[]): Turn => ({
+  ...{ role: "assistant", content },
+  ...(calls.length === 0 ? {} : { tool_calls: calls }),
+});
+const call = (id: string, name: string, args: object) => ({
+  ...{ id, type: "function", function: { name, arguments: args } },
+});
+const look = call("call00000", "look_up", { city: 'Zürich "x"', days: 2 });
+const note = call("call00001", "note", { items: ["a", "b"], options: { loud: true } });
+const answer = ({ id, function: { name } }: typeof look, content: string): Turn => ({
+  ...{ role: "tool", content, tool_call_id: id, name },
+});
+
+const question = user("What's the time in Zürich?");
+const other = user("北京? <b>&'\"");
+const thought = "<think>\nI think.\n</think>\n\nYes";
+const plain: Turn[][] = [
+  [question],
+  [system("Answer in verse."), question],
+  [question, model("12:30\n\n  ok "), other],
+  [system(" Be\nbrief. "), question, model("12:30"), other, model(thought), user("🙂")],
+  [question, model(thought)],
+];
+const calling: Turn[][] = [
+  [question],
+  [system("Answer in verse."), question, model("12:30"), other],
+  [question, model("", look)],
+  [question, model("", look), answer(look, '{"t": 1}')],
+  [system("Say."), question, model("I look.", look), answer(look, "rain"), model("It rains."), other],
+  [
+    ...[question, model("", look, note), answer(look, "rain"), answer(note, "done"), model("Fine."), other],
+    ...[model("", note), answer(note, "ok")],
+  ],
+  [question, model("<think>\nHm.\n</think>\n\n", look), answer(look, "rain")],
+];
+const conversations = [true, false].flatMap((addGenerationPrompt) => [
+  ...plain.map((turns) => ({ turns, addGenerationPrompt, tools: undefined })),
+  ...calling.map((turns) => ({ turns, addGenerationPrompt, tools })),
+]);
+
+const variables = { bos_token: "<BOS>", eos_token: "<EOS>", pad_token: "<PAD>", unk_token: "<UNK>" };
+
+// Freezes the time, which some templates print.
+const program = `
+import json, sys
+from transformers.utils import chat_template_utils
+given = json.load(sys.stdin)
+def rendered(source):
+    try:
+        template = chat_template_utils._compile_jinja_template(source)
+    except Exception:
+        return None
+    template.environment.globals["strftime_now"] = lambda format: "now"
+    def text(chat):
+        try:
+            return template.render(
+                messages=chat["turns"], tools=chat["tools"], documents=None,
+                add_generation_prompt=chat["addGenerationPrompt"], **given["variables"])
+        except Exception:
+            return None
+    return [text(chat) for chat in given["conversations"]]
+json.dump({name: rendered(source) for name, source in given["templates"].items()}, sys.stdout)
+`;
+
+/** The text of each conversation by each template: null where it is refused, and for no template. */
+function reference(): Record<string, (string | null)[] | null> {
+  const given = conversations.map(({ tools, ...chat }) => ({
+    ...chat,
+    tools: tools?.map((tool) => ({ type: "function", function: tool })) ?? null,
+  }));
+  const { stdout, stderr, status } = spawnSync(python!, ["-c", program], {
+    ...{ input: JSON.stringify({ templates, conversations: given, variables }), encoding: "utf8" },
+    ...{ maxBuffer: 1 << 28, env: { ...process.env, HF_HUB_OFFLINE: "1" } },
+  });
+  if (status !== 0) throw new Error(stderr);
+  return JSON.parse(stdout);
+}
+
+/** Templates that are refused: keys that are no texts. */
+const refused: ReadonlySet<string> = new Set([
+  "xinference/seed-oss",
+  "llama_cpp_python/ByteDance-Seed-OSS.jinja",
+]);
+
+describe.skipIf(names.length === 0)("published chat templates", () => {
+  it("give the text of transformers", () => {
+    const wanted = reference();
+    const wrong: string[] = [];
+    let compared = 0;
+    for (const [name, source] of Object.entries(templates)) {
+      if (wanted[name] === null || refused.has(name)) continue;
+      const renderer = new TemplateRenderer(source, { ...variables, strftime_now: () => "now" });
+      for (const [i, { turns, ...options }] of conversations.entries()) {
+        const expected = wanted[name]![i];
+        if (expected === null) continue;
+        compared++;
+        let text: string;
+        try {
+          text = renderer.render(turns, options);
+        } catch (error) {
+          text = String(error);
+        }
+        if (text !== expected)
+          wrong.push(`${name}, conversation ${i}:\n${text.slice(-300)}\n--- not\n${expected!.slice(-300)}`);
+      }
+    }
+    expect(wrong.slice(0, 5)).toEqual([]);
+    expect(compared).toBeGreaterThan(4000);
+  }, 300_000);
+});

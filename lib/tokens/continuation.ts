@@ -7,7 +7,7 @@
 import { NlacError } from "../base/errors.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { answering, type CalledFunction, callingTurn, type Turn, withCallIds } from "./messages.ts";
-import { type Marking, type RenderOptions, refuses, type TemplateRenderer } from "./template-renderer.ts";
+import type { Marking, RenderOptions, TemplateRenderer } from "./template-renderer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** The context of a continuation. */
@@ -106,29 +106,6 @@ export function openingIds(
   return encoded(tokenizer, marking, openingText(renderer, context, marking));
 }
 
-/**
- * The space or line breaks that the template writes between the generation prompt and an answer in
- * the history; a model writes them itself. "" if there are none, or if the two begin differently.
- */
-export function answerLead(
-  renderer: TemplateRenderer,
-  tokenizer: Tokenizer,
-  context: ContinuationContext,
-): string {
-  const marking = renderer.marking(tokenizer, [], context.tools, context.calls);
-  const prompt = continued(renderer, context, [], { addGenerationPrompt: true }, marking, tokenizer);
-  if (!prompt?.closed) return "";
-  let opening: string;
-  try {
-    opening = openingText(renderer, context, marking).text;
-  } catch (error) {
-    if (refuses(error)) return "";
-    throw error;
-  }
-  const rest = opening.startsWith(prompt.text) ? opening.slice(prompt.text.length) : "";
-  return rest.trim() === "" ? rest : "";
-}
-
 /** The ids by which the template ends an assistant's turn that is followed by others. */
 export function closingIds(
   renderer: TemplateRenderer,
@@ -186,7 +163,7 @@ export function openingText(
  * Undefined if the new messages change the text before them, by more than another control token at
  * the end of the last answer.
  */
-function continued(
+export function continued(
   renderer: TemplateRenderer,
   context: ContinuationContext,
   messages: readonly Turn[],

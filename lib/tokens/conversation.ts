@@ -186,17 +186,29 @@ export class Conversation {
     return this.writeCalls([call]);
   }
 
-  /** Several calls of one turn; a thought stands with the first one. Throws as `writeCall`. */
+  /**
+   * Several calls of one turn; a thought stands with the first one. If the generation prompt opens the
+   * reasoning, the ids begin with its end. Throws as `writeCall`.
+   */
   writeCalls(calls: readonly CallText[]): WrittenCalls {
-    const { template, tokenizer, system, tools } = this.#format;
-    return template.writeCalls(tokenizer, { system, tools }, calls);
+    return this.#writeCalls(calls, "generated");
   }
 
-  /** The ids of an answer as the model writes it, with what its template has between messages. */
+  #writeCalls(calls: readonly CallText[], place: "history" | "generated"): WrittenCalls {
+    const { template, tokenizer, system, tools } = this.#format;
+    const written = template.writeCalls(tokenizer, { system, tools }, calls);
+    const lead = this.#format.endOfReasoning(this.#last, place);
+    return { ...written, tokens: [...lead, ...written.tokens] };
+  }
+
+  /**
+   * The ids of an answer as the model writes it after the generation prompt, with what its template
+   * has between messages. If the prompt opens the reasoning, they begin with its end.
+   */
   writeAnswer(text: string): number[] {
     const { template, tokenizer } = this.#format;
     const start = template.reasoning?.messages?.answer;
-    const answer = this.#format.answer(this.#last, text);
+    const answer = this.#format.answer(this.#last, text, "generated");
     return start === undefined ? answer : [...tokenizer.encodeTemplate(start), ...answer];
   }
 
@@ -217,7 +229,11 @@ export class Conversation {
       form?.beforeThought ? call : { ...call, thought: this.keptText(thought) },
     );
     const called = this.#format.calledOf(calls);
-    return this.#appendTurn(this.#format.opening(this.#last, called), this.writeCalls(kept), called);
+    return this.#appendTurn(
+      this.#format.opening(this.#last, called),
+      this.#writeCalls(kept, "history"),
+      called,
+    );
   }
 
   /**
@@ -225,8 +241,8 @@ export class Conversation {
    * reasoning as `appendGeneration` does.
    */
   appendAssistantText(text: string): this {
-    const tokens = this.#format.answer(this.#last, this.keptText(text));
-    return this.#appendTurn(this.#format.opening(this.#last, undefined), { tokens });
+    const tokens = this.#format.answer(this.#last, this.keptText(text), "history");
+    return this.#appendTurn(this.#format.openingOfText(this.#last), { tokens });
   }
 
   /**

@@ -51,7 +51,7 @@ export function reasoningFormOf(renderer: TemplateRenderer): ReasoningForm | und
     const reasoned = earlier(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${answer}`);
     const dropsLineBreaks = reasoned === plain;
     if (dropsLineBreaks || reasoned === plain.replace(answer, () => `\n\n${answer}`))
-      return { dropsLineBreaks, opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose) };
+      return { dropsLineBreaks, opened: opensReasoning(opening) };
     // Messages of its own. What opens an earlier answer beyond the generation prompt, the model writes
     // itself: tags.
     const before = plain.slice(asked.length, plain.indexOf(answer));
@@ -67,6 +67,11 @@ export function reasoningFormOf(renderer: TemplateRenderer): ReasoningForm | und
     if (error instanceof NlacError) return undefined; // a template that refuses such a conversation
     throw error;
   }
+}
+
+/** Whether a generation prompt opens the reasoning. */
+export function opensReasoning(prompt: string): boolean {
+  return prompt.lastIndexOf(thinkOpen) > prompt.lastIndexOf(thinkClose);
 }
 
 /** The part of a turn that stays in the history. */

@@ -12,14 +12,9 @@ import { NlacError } from "../base/errors.ts";
 import { getOrAdd } from "../base/get-or-add.ts";
 import type { Message } from "../contract/environment.ts";
 import type { TextPiece } from "./added-tokens.ts";
+import { type AnswerForm, answerForm } from "./answer-form.ts";
 import { type CallForm, callPieces, mapForm } from "./call-form.ts";
-import {
-  answerLead,
-  type ContinuationContext,
-  closingIds,
-  continuationIds,
-  openingIds,
-} from "./continuation.ts";
+import { type ContinuationContext, closingIds, continuationIds, openingIds } from "./continuation.ts";
 import { detectCallForm } from "./detect-call-form.ts";
 import { checkMessages, isCallId } from "./messages.ts";
 import { type ReasoningForm, reasoningFormOf } from "./reasoning.ts";
@@ -60,6 +55,7 @@ export class ChatTemplate {
   readonly #mayPrintTime: boolean;
   readonly #continuations = new WeakMap<Tokenizer, RememberedIds>();
   readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm<TextPiece[]> | NlacError>>();
+  readonly #answerForms = new WeakMap<Tokenizer, Map<string, AnswerForm>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
@@ -169,9 +165,17 @@ export class ChatTemplate {
     return openingIds(this.#renderer, tokenizer, context);
   }
 
-  /** What the template writes between the generation prompt and an answer in the history: white space. */
-  answerLead(tokenizer: Tokenizer, context: ContinuationContext): string {
-    return answerLead(this.#renderer, tokenizer, context);
+  /**
+   * What stands between the generation prompt and answers; remembered. It is the same for all tools,
+   * so that it is rendered with a short one.
+   */
+  answerForm(tokenizer: Tokenizer, context: ContinuationContext): AnswerForm {
+    const { after, system, calls } = context;
+    const tools = context.tools?.length ? [probeTool] : undefined;
+    const forms = getOrAdd(this.#answerForms, tokenizer, () => new Map());
+    return getOrAdd(forms, [after, system, tools !== undefined, calls?.length].join(), () =>
+      answerForm(this.#renderer, tokenizer, { ...context, tools }),
+    );
   }
 
   /**

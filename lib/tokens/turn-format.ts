@@ -6,13 +6,15 @@
 
 import { getOrAdd } from "../base/get-or-add.ts";
 import type { ToolSchema } from "../contract/environment.ts";
+import type { TextPiece } from "./added-tokens.ts";
+import { type AnswerForm, answerPieces } from "./answer-form.ts";
 import type { CallForm } from "./call-form.ts";
 import { calledFunctions } from "./called-functions.ts";
 import { completionText } from "./completion-text.ts";
 import type { ContinuationContext } from "./continuation.ts";
 import type { TurnEnd } from "./conversation-json.ts";
 import { type CalledFunction, callId, isCallId } from "./messages.ts";
-import { type KeptTurn, keptOf } from "./reasoning.ts";
+import { type KeptTurn, keptOf, thinkClose } from "./reasoning.ts";
 import type { ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -27,8 +29,6 @@ export class TurnFormat {
   readonly tools: readonly ToolSchema[] | undefined;
   /** The ids that were rendered so far, by where they stand. */
   readonly remembered = new Map<string, readonly number[]>();
-  /** What stands before answers, by the place of the turn before. */
-  readonly #leads = new Map<string, string>();
   #callForm: { form: CallForm | undefined } | undefined;
 
   constructor(
@@ -58,22 +58,33 @@ export class TurnFormat {
     );
   }
 
-  /**
-   * The ids of an answer after the generation prompt, as the model writes it. If the template writes a
-   * space before an answer, which the model has learned to write, it is here too.
-   */
-  answer(before: Before, text: string): number[] {
-    const { template, tokenizer } = this;
-    // The opening of an earlier turn has it where reasoning is dropped.
-    const lead =
-      template.reasoning !== undefined
-        ? ""
-        : getOrAdd(this.#leads, placeOf(before), () =>
-            template.answerLead(tokenizer, this.contextAfter(before)),
-          );
-    if (lead === "") return tokenizer.encode(text);
-    // A recorded answer can begin with what the model has written.
-    return tokenizer.encode(text.startsWith(lead) ? text : lead + text, { continues: true });
+  /** The ids of an answer after the start of its turn, in the history or as the model generates it. */
+  answer(before: Before, text: string, place: "history" | "generated"): number[] {
+    const { tokenizer, template } = this;
+    const { opened } = this.#answerForm(before);
+    const lead = this.lead(before, place);
+    const isReasoning =
+      template.reasoning !== undefined || lead.some((piece) => piece.text.includes(thinkClose));
+    const pieces = answerPieces(text, lead, { opened, isReasoning });
+    const isPlain = lead.length === 0 && pieces.length === 1;
+    return isPlain ? tokenizer.encode(text) : tokenizer.encodeTemplate(pieces, { continues: true });
+  }
+
+  /** What the model writes before an answer. Where reasoning is dropped, `opening` has it. */
+  lead(before: Before, place: "history" | "generated"): readonly TextPiece[] {
+    const form = this.#answerForm(before);
+    if (this.template.reasoning === undefined) return form[place];
+    return place === "generated" && form.opened ? form.generated : [];
+  }
+
+  /** The ids that end a reasoning that the prompt has opened, before calls. */
+  endOfReasoning(before: Before, place: "history" | "generated"): number[] {
+    if (!this.#answerForm(before).opened) return [];
+    return this.tokenizer.encodeTemplate(this.lead(before, place), { continues: true });
+  }
+
+  #answerForm(before: Before): AnswerForm {
+    return this.template.answerForm(this.tokenizer, this.contextAfter(before));
   }
 
   /**
@@ -88,7 +99,16 @@ export class TurnFormat {
     const form = reasoning === "template" ? this.template.reasoning : undefined;
     // A call's message follows the generation prompt, with a header of its own.
     const isMessage = calls !== undefined && form?.messages !== undefined;
-    if (form === undefined || isMessage) return this.generationPrompt(before);
+    return form === undefined || isMessage ? this.generationPrompt(before) : this.#earlierOpening(before);
+  }
+
+  /** The start of a turn of text that was not sampled after the generation prompt. */
+  openingOfText(before: Before): readonly number[] {
+    const { followsPrompt } = this.#answerForm(before);
+    return followsPrompt ? this.opening(before, undefined) : this.#earlierOpening(before);
+  }
+
+  #earlierOpening(before: Before): readonly number[] {
     return getOrAdd(this.remembered, `earlier, after ${placeOf(before)}`, () =>
       this.template.encodeOpening(this.tokenizer, this.contextAfter(before)),
     );

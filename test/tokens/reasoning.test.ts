@@ -135,3 +135,75 @@ it("the ids that end a closing tag may go on with the answer", () => {
     parts.decode(conversation.withoutReasoning({ tokens: [...spelled, ...inOne, parts.eosTokenIds[0]!] })),
   ).toBe("Yes<|im_end|>");
 });
+
+describe("answers that nobody sampled, where the prompt opens the reasoning", () => {
+  const tokenizer = tokenizerNamed("qwen-like");
+  const think = (text: string) => tokenizer.encodeTemplate(text);
+  /** Keeps the reasoning of all turns, an empty one too, as Qwen3.8's template. */
+  const keeps =
+    "{% for message in messages %}{% set said = message.content %}{% set why = '' %}" +
+    "{% if '</think>' in said %}{% set why = said.split('</think>')[0].split('<think>')[-1].strip('\n') %}" +
+    "{% set said = said.split('</think>')[-1].lstrip('\n') %}{% endif %}" +
+    "<|im_start|>{{ message.role }}\n" +
+    "{% if message.role == 'assistant' %}{{ '<think>\n' + why + '\n</think>\n\n' + said }}{% else %}{{ said }}{% endif %}" +
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+  const answers = ["Uno.", "<think>\nOne.\n</think>\n\nUno."];
+
+  it.each(answers)("%j has the ids of the template's rendering, if it keeps reasoning", (text) => {
+    const template = new ChatTemplate(keeps);
+    const messages = [user("Uno?"), { role: "assistant" as const, content: text }, user("Do?")];
+    // A tag in a message is taken for what it is.
+    const whole = tokenizer.encodeTemplate(template.render(messages, { addGenerationPrompt: true }));
+    const start = () => Conversation.start(tokenizer, template, messages.slice(0, 1));
+    expect(start().appendAssistantText(text).append(messages[2]!).prompt()).toEqual(whole);
+    const written = start();
+    written.appendGeneration({ tokens: written.writeAnswer(text) }).append(messages[2]!);
+    expect(written.prompt()).toEqual(whole);
+    expect(whole.filter((id) => id === think("</think>")[0])).toHaveLength(1);
+  });
+
+  it.each([likeQwq, likeDeepSeek])("end it where the template drops reasoning (%#)", (source) => {
+    const template = new ChatTemplate(source);
+    const start = () => Conversation.start(tokenizer, template, [user("Uno?")]);
+    expect(start().writeAnswer("Uno.")).toEqual(think("\n</think>\n\nUno."));
+    expect(start().writeAnswer(answers[1]!)).toEqual(think("One.\n</think>\n\nUno."));
+    const grown = start();
+    grown.appendGeneration({ tokens: grown.writeAnswer("Uno.") });
+    const text = tokenizer.decode(grown.tokens);
+    expect(text).not.toContain("think>");
+    expect(text).toContain("Uno.");
+  });
+
+  it("have tags with ids of their own where the prompt does not open the reasoning", () => {
+    const start = Conversation.start(tokenizer, new ChatTemplate(likeQwen3), [user("Uno?")]);
+    expect(start.writeAnswer(answers[1]!)).toEqual(think(answers[1]!));
+    const other = tokenizerNamed("smollm2");
+    const plain = Conversation.start(other, ChatTemplate.of(other), [user("Uno?")]);
+    expect(plain.writeAnswer(answers[1]!)).toEqual(other.encode(answers[1]!));
+  });
+
+  it("begin a turn of the history as the template does, if it is not the prompt", () => {
+    const source =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+      "{% if add_generation_prompt %}<|im_start|>assistant\nMy steps:\n{% endif %}";
+    const template = new ChatTemplate(source);
+    const messages = [user("Uno?"), { role: "assistant" as const, content: "Uno." }];
+    const grown = Conversation.start(tokenizer, template, messages.slice(0, 1)).appendAssistantText("Uno.");
+    expect(grown.append(user("Do?")).tokens).toEqual(template.encode(tokenizer, [...messages, user("Do?")]));
+  });
+
+  it("end it before calls", () => {
+    const calls =
+      "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n" +
+      "{% if m.role == 'assistant' %}<think>\n\n</think>\n\n{% endif %}{{ m.content }}" +
+      "{% for c in m.tool_calls or [] %}{{ '<tool_call>' + (c.function | tojson) + '</tool_call>' }}{% endfor %}<|im_end|>\n{% endfor %}" +
+      "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+    const tools = [{ name: "look", description: "", parameters: { type: "object", properties: {} } }];
+    const call = { name: "look", arguments: "{}" };
+    const start = () => Conversation.start(tokenizer, new ChatTemplate(calls), [user("Uno?")], { tools });
+    const written = start();
+    const { text, tokens } = written.writeCall(call);
+    expect(tokens).toEqual(think(`\n</think>\n\n${text}`));
+    expect(written.appendGeneration({ tokens }).tokens).toEqual(start().appendCalls([call]).tokens);
+  });
+});

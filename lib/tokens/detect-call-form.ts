@@ -105,7 +105,8 @@ export function detectCallForm(
     },
   );
   const parted = form && withOwnThought(form, opening, before?.slice(asked.length));
-  if (parted === undefined || !renderer.readsTools)
+  // A name that stands in two places, for example in the turn's header too, is in no part of a form.
+  if (parted === undefined || JSON.stringify(parted).includes(mark) || !renderer.readsTools)
     throw new NlacError(
       "ERR_CONFIG",
       "The model's chat template does not support function calls, or writes them in an unknown form; " +

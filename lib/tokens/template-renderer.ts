@@ -82,8 +82,15 @@ export class TemplateRenderer {
 
   /** Whether the template describes tools to the model. */
   get readsTools(): boolean {
-    const messages: Turn[] = [{ role: "user", content: "?" }];
-    this.#readsTools ??= this.render(messages, { tools: [probeTool] }) !== this.render(messages);
+    const rendered = (options: RenderOptions): string | undefined => {
+      try {
+        return this.render([{ role: "user", content: "?" }], options);
+      } catch (error) {
+        if (refuses(error)) return undefined;
+        throw error;
+      }
+    };
+    this.#readsTools ??= ![undefined, rendered({})].includes(rendered({ tools: [probeTool] }));
     return this.#readsTools;
   }
 

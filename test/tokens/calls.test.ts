@@ -169,6 +169,16 @@ describe("templates that cannot be used for calls", () => {
     ["knows no tools", ChatTemplate.of(tokenizerNamed("smollm2")), /does not support function calls/],
     ["writes calls as XML", new ChatTemplate(qwen.replaceAll('{"name": "', "<function=")), /does not parse/],
     [
+      "writes the name of a call twice",
+      new ChatTemplate(
+        "{{ tools }}{% for m in messages %}<|im_start|>{{ m.role }}" +
+          "{% for c in m.tool_calls or [] %} to={{ c.function.name }}{% endfor %}\n{{ m.content }}" +
+          "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n" +
+          "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}",
+      ),
+      /in an unknown form/,
+    ],
+    [
       "puts calls where none is read",
       new ChatTemplate(qwen.replaceAll("tool_call>", "invoke>[")),
       /does not parse/,

@@ -8,10 +8,15 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
 import type { ToolSchema } from "../../lib/contract/environment.ts";
+import { Conversation } from "../../lib/tokens/conversation.ts";
 import type { Turn } from "../../lib/tokens/messages.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { TemplateRenderer } from "../../lib/tokens/template-renderer.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { peersDirectory, peersPython } from "../support/peers.ts";
+import { byteTokenizerParts, withControlTokens } from "../support/scripted-model.ts";
 
 const python = peersPython(["transformers", "jinja2"], "published chat templates");
 const path = join(peersDirectory, "templates.json");
@@ -38,7 +43,7 @@ const tools: ToolSchema[] = [
   },
 ];
 
-const user = (content: string): Turn => ({ role: "user", content });
+const user = (content: string) => ({ role: "user" as const, content });
 const system = (content: string): Turn => ({ role: "system", content });
 const model = (content: string, ...calls: object[]): Turn => ({
   ...{ role: "assistant", content },
@@ -48,6 +53,7 @@ const call = (id: string, name: string, args: object) => ({
   ...{ id, type: "function", function: { name, arguments: args } },
 });
 const look = call("call00000", "look_up", { city: 'Zürich "x"', days: 2 });
+const plainCall = call("call00000", "look_up", { city: "Oslo", days: 2 });
 const note = call("call00001", "note", { items: ["a", "b"], options: { loud: true } });
 const answer = ({ id, function: { name } }: typeof look, content: string): Turn => ({
   ...{ role: "tool", content, tool_call_id: id, name },
@@ -118,6 +124,25 @@ function reference(): Record<string, (string | null)[] | null> {
   return JSON.parse(stdout);
 }
 
+/** A tokenizer of bytes, with the control tokens that a template spells. */
+function tokenizerOf(source: string): Tokenizer {
+  const marks = Array.from(
+    source.matchAll(/<[|｜/a-zA-Z][^<>\s{}'"\\]{0,40}>|\[\/?[A-Z_]{3,}\]/g),
+    ([mark]) => mark,
+  );
+  const others = new Set(
+    marks.filter((mark) => !/^<\/?(function|parameter|think|tools?|[|]im_(start|end)[|])/.test(mark)),
+  );
+  const parts = withControlTokens(byteTokenizerParts(), [...others, ...Object.values(variables)]);
+  return new Tokenizer({ ...parts, config: variables });
+}
+
+/** Templates that render other text for a short conversation than for a longer one. */
+const changing = ["llama_cpp_python/CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja"];
+
+/** Templates that write a call after text in a turn of its own. */
+const otherCalls = ["llama_cpp_python/NVIDIA-Nemotron-Nano-v2.jinja"];
+
 /** Templates that are refused: keys that are no texts. */
 const refused: ReadonlySet<string> = new Set([
   "xinference/seed-oss",
@@ -148,5 +173,68 @@ describe.skipIf(names.length === 0)("published chat templates", () => {
     }
     expect(wrong.slice(0, 5)).toEqual([]);
     expect(compared).toBeGreaterThan(4000);
+  }, 300_000);
+
+  it("are those of a growing conversation", () => {
+    const messages = [question, model("Fine"), other];
+    const outcomes = { same: 0, refused: 0 };
+    const different: string[] = [];
+    for (const [name, source] of Object.entries(templates)) {
+      let template: ChatTemplate;
+      let whole: string;
+      try {
+        template = new ChatTemplate(source, { variables });
+        whole = template.render(messages, { addGenerationPrompt: true });
+      } catch {
+        continue;
+      }
+      const tokenizer = tokenizerOf(source);
+      try {
+        const grown = Conversation.start(tokenizer, template, [question])
+          .appendAssistantText("Fine")
+          .append(other);
+        const text = tokenizer.decode(grown.prompt(), { continues: true });
+        if (text === whole) outcomes.same++;
+        else different.push(name);
+      } catch (error) {
+        if (!(error instanceof NlacError)) throw error;
+        expect(error.code, name).toBe("ERR_TOKENIZER");
+        outcomes.refused++;
+      }
+    }
+    expect(different).toEqual(changing);
+    expect(outcomes.same).toBeGreaterThan(190);
+    expect(outcomes.refused).toBeLessThan(20);
+  }, 300_000);
+
+  it("are those of written calls", () => {
+    const outcomes = { same: 0, refused: 0 };
+    const different: string[] = [];
+    for (const [name, source] of Object.entries(templates)) {
+      let called: string;
+      let template: ChatTemplate;
+      try {
+        template = new ChatTemplate(source, { variables });
+        called = new TemplateRenderer(source, variables).render([question, model("", plainCall)], { tools });
+      } catch {
+        continue;
+      }
+      const shows =
+        called.lastIndexOf("look_up") > called.lastIndexOf(question.content) && called.includes("Oslo");
+      if (!template.readsTools || !shows) continue;
+      try {
+        const start = Conversation.start(tokenizerOf(source), template, [question], { tools });
+        const { text } = start.writeCall({ name: "look_up", arguments: '{"city": "Oslo", "days": 2}' });
+        if (called.includes(text)) outcomes.same++;
+        else different.push(name);
+      } catch (error) {
+        if (!(error instanceof NlacError)) throw error;
+        expect(error.code, name).toBe("ERR_CONFIG");
+        outcomes.refused++;
+      }
+    }
+    expect(different).toEqual(otherCalls);
+    expect(outcomes.same).toBeGreaterThan(100);
+    expect(outcomes.refused).toBeLessThan(15);
   }, 300_000);
 });

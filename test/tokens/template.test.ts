@@ -421,3 +421,10 @@ describe("faults", () => {
     expect(grow).toThrow(thrown("ERR_TOKENIZER", /omits the content/));
   });
 });
+
+it("a template reads tools if it needs them, and not if it refuses them", () => {
+  const reads = (source: string) => new ChatTemplate(source).readsTools;
+  expect(reads("{% for tool in tools %}{{ tool | tojson }}{% endfor %}")).toBe(true);
+  expect(reads("{% if tools %}{{ raise_exception('no tools') }}{% endif %}?")).toBe(false);
+  expect(reads("{{ raise_exception('nothing') }}")).toBe(false);
+});

@@ -417,7 +417,7 @@ export class BoundedInterpreter extends PlainInterpreter {
     const value = text.value as string;
     const ends = strips.get(name);
     if (ends !== undefined) return this.#stripped(text, positional[0], ends);
-    if (name === "format") return this.#text(bracesFormatted(value, positional, named));
+    if (name === "format") return this.#text(bracesFormatted(value, [positional, named], this.#counted));
     return this.#text((name === "title" ? titled : capitalized)(value));
   }
 
@@ -491,7 +491,7 @@ export class BoundedInterpreter extends PlainInterpreter {
         return this.#stripped(operand, positional ?? named.get("chars"), "both");
       }
       case "format":
-        return this.#text(percentFormatted(pythonText(operand), ...given()));
+        return this.#text(percentFormatted(pythonText(operand), given(), this.#counted));
       case "int": {
         const [[positional], named] = given();
         const integer = pythonInt(operand);
@@ -639,6 +639,12 @@ export class BoundedInterpreter extends PlainInterpreter {
     const test = computed(this.#boolean(false));
     return super.evaluate({ type: "SelectExpression", lhs: test, test } as TemplateNode, undefined)!;
   }
+
+  /** A part of a text that is being made. A format can print a long value many times. */
+  readonly #counted = (text: string): string => {
+    this.#spend(text.length);
+    return text;
+  };
 
   #spend(work: number): void {
     this.#left -= work;

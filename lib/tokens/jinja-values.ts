@@ -80,6 +80,9 @@ export function isTrue({ type, value }: Evaluated): boolean {
   return Array.isArray(value) ? value.length > 0 : Boolean(value);
 }
 
+/** The values of a format: by place and by name. */
+export type FormatValues = readonly [positional: readonly Evaluated[], named: ReadonlyMap<string, Evaluated>];
+
 /** Below 0 if `a` comes first: numbers by value, texts without case. Throws for other values. */
 export function pythonOrder(a: Evaluated, b: Evaluated): number {
   if (numbers.has(a.type) && numbers.has(b.type)) return Number(a.value) - Number(b.value);
@@ -96,19 +99,19 @@ export function pythonInt({ type, value }: Evaluated): number | undefined {
   return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Math.trunc(Number(text)) + 0 : undefined;
 }
 
-/** As Python's `format % values`, for the conversions s, r, d, i and f. */
+/** As Python's `format % values`, for the conversions s, r, d, i and f. `printed` is told each text. */
 export function percentFormatted(
   format: string,
-  positional: readonly Evaluated[],
-  named: ReadonlyMap<string, Evaluated>,
+  [positional, named]: FormatValues,
+  printed: (text: string) => string,
 ): string {
   let used = 0;
   const text = format.replace(/%(?:\((\w+)\))?(?:\.(\d+))?(.?)/gs, (whole, name, digits, conversion) => {
     if (whole === "%%") return "%";
     const value = name === undefined ? positional[used++] : named.get(name);
     if (value === undefined) throw new Error(`there is no value for ${JSON.stringify(whole)}`);
-    if (conversion === "s" && digits === undefined) return pythonText(value);
-    if (conversion === "r" && digits === undefined) return pythonRepr(value);
+    if (conversion === "s" && digits === undefined) return printed(pythonText(value));
+    if (conversion === "r" && digits === undefined) return printed(pythonRepr(value));
     if (numbers.has(value.type)) {
       if ((conversion === "d" || conversion === "i") && digits === undefined)
         return pythonInteger(Math.trunc(Number(value.value)) + 0);
@@ -124,8 +127,8 @@ export function percentFormatted(
 /** As Python's `str.format`, for fields without conversions and attributes. */
 export function bracesFormatted(
   format: string,
-  positional: readonly Evaluated[],
-  named: ReadonlyMap<string, Evaluated>,
+  [positional, named]: FormatValues,
+  printed: (text: string) => string,
 ): string {
   let next = 0;
   return format.replace(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (whole, field: string | undefined) => {
@@ -134,7 +137,7 @@ export function bracesFormatted(
       throw new Error(`${JSON.stringify(whole)} is no field of a format`);
     const value = /^\d*$/.test(field) ? positional[field === "" ? next++ : Number(field)] : named.get(field);
     if (value === undefined) throw new Error(`there is no value for ${JSON.stringify(whole)}`);
-    return pythonText(value);
+    return printed(pythonText(value));
   });
 }
 

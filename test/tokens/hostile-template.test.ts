@@ -28,6 +28,16 @@ describe("templates that take too much", () => {
       "a list that doubles",
       `{% set n = namespace(s=[1]) %}${"{% set n.s = n.s + n.s %}".repeat(64)}{{ n.s }}`,
     ],
+    ["a text that is repeated", '{{ "x" * 900000000 }}'],
+    [
+      "a format that prints a long text many times",
+      `{% set n = namespace(s="x") %}${"{% set n.s = n.s + n.s %}".repeat(17)}{{ ("{0}" * 90000).format(n.s) }}`,
+    ],
+    [
+      "the same with percent signs",
+      `{% set n = namespace(s="x") %}${"{% set n.s = n.s + n.s %}".repeat(17)}{{ ("%(s)s" * 90000) | format(s=n.s) }}`,
+    ],
+    ["a long raw block without an end", `{% raw %}${"{% raw ".repeat(100_000)}`],
     ["a wide indent", '{{ "a" | indent(900000000, true) }}'],
     ["endless recursion", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"],
     ["a long source", " ".repeat(2_000_000)],

@@ -109,7 +109,9 @@ export function policyConversation(
   if (format !== "call") return conversation;
   const probe: ToolSchema = { name: "name", description: "", parameters: {} };
   const { text } = conversation.writeCall({ name: probe.name, arguments: "{}" });
-  if (!parseCallTurn(text, [probe]).ok)
+  const parsed = parseCallTurn(text, [probe]);
+  // Text without a known call is a plain reply.
+  if (!parsed.ok || parsed.action.tool?.name !== probe.name)
     throw new NlacError(
       "ERR_CONFIG",
       `The model's chat template writes calls in a form that nlac does not parse: ${JSON.stringify(text)}. Use the ` +

@@ -49,8 +49,10 @@ interface RenderedCalls {
 export function detectCallForm(
   renderer: TemplateRenderer,
   tokenizer: Tokenizer,
-  { system, tools }: Omit<ContinuationContext, "after">,
+  { system: given, tools }: Omit<ContinuationContext, "after">,
 ): CallForm<TextPiece[]> {
+  // Some templates write the system message in the last message, if it is a question; a call follows here.
+  const system = given && !renderer.inLastQuestion.system;
   const context = { system, tools };
   const marking = renderer.marking(tokenizer, [], tools);
   const { messages, content: mark } = probeOf(renderer, { ...context, after: "user" }, []);

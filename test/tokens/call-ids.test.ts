@@ -58,6 +58,18 @@ describe("a result has the id of its call", () => {
     expect(tokenizer.decode(conversation.prompt())).toContain(`${text} Three.<|im_end|>`);
   });
 
+  it("and calls are written whole where the system message stands in the last question", () => {
+    const { tokenizer, template } = opened();
+    for (const before of [
+      [],
+      [{ role: "system", content: "Be brief, and say where you looked." } as const],
+    ]) {
+      const conversation = Conversation.start(tokenizer, template, [...before, question], { tools });
+      const { text } = conversation.writeCall({ name: "find", arguments: "{}" });
+      expect(text).toBe('[TOOL_CALLS] [{"name": "find", "arguments": {}, "id": "call00000"}]');
+    }
+  });
+
   it("one after another, in several calls of a turn, and after it was stored", () => {
     const { tokenizer, template, conversation } = opened();
     const given = { role: "tool", content: "1" } as const;

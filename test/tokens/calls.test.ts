@@ -179,6 +179,11 @@ describe("templates that cannot be used for calls", () => {
       /in an unknown form/,
     ],
     [
+      "writes calls that look like replies",
+      new ChatTemplate(qwen.replaceAll("tool_call>", "called>")),
+      /does not parse/,
+    ],
+    [
       "puts calls where none is read",
       new ChatTemplate(qwen.replaceAll("tool_call>", "invoke>[")),
       /does not parse/,

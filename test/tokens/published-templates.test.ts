@@ -9,7 +9,9 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import type { ToolSchema } from "../../lib/contract/environment.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
+import { parseAction, policyConversation, turnTokens } from "../../lib/prompts/policy.ts";
+import { completionText } from "../../lib/tokens/completion-text.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import type { Turn } from "../../lib/tokens/messages.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
@@ -236,5 +238,34 @@ describe.skipIf(names.length === 0)("published chat templates", () => {
     expect(different).toEqual(otherCalls);
     expect(outcomes.same).toBeGreaterThan(100);
     expect(outcomes.refused).toBeLessThan(15);
+  }, 300_000);
+
+  it("are read again as calls, or refused when an episode starts", () => {
+    const outcomes = { read: 0, refused: 0 };
+    const tool = { name: "look_up", arguments: { city: "Oslo", days: 2 } };
+    const action = { text: '{"name": "look_up", "arguments": {"city": "Oslo", "days": 2}}', tool };
+    for (const [name, source] of Object.entries(templates)) {
+      const tokenizer = tokenizerOf(source);
+      const policy = {
+        endOfTurn: tokenizer.idOf(variables.eos_token)!,
+        conversation: (messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }) =>
+          Conversation.start(tokenizer, new ChatTemplate(source, { variables }), messages, options),
+      };
+      try {
+        const conversation = policyConversation(policy, { messages: [question], tools }, "call");
+        const ids = turnTokens(policy, conversation, action, "call").slice(0, -1);
+        const [text] = completionText(tokenizer, ids).split("</think>").slice(-1);
+        expect(parseAction(text!.trimStart(), "call", tools), name).toMatchObject({
+          ok: true,
+          action: { tool },
+        });
+        outcomes.read++;
+      } catch (error) {
+        if (!(error instanceof NlacError)) throw error;
+        expect(["ERR_CONFIG", "ERR_TOKENIZER"], name).toContain(error.code);
+        outcomes.refused++;
+      }
+    }
+    expect(outcomes.read).toBeGreaterThan(60);
   }, 300_000);
 });

@@ -103,7 +103,7 @@ export interface PreferenceStep {
 export async function preferenceGradient(
   model: PreferenceModel,
   pairs: readonly Pair[],
-  options: PreferenceStep,
+  { beta, loss, labelSmoothing }: PreferenceStep,
   signal: AbortSignal,
 ): Promise<{ results: PreferenceResult[]; metrics: Record<string, number> }> {
   const texts = pairs.flatMap(({ chosen, rejected }) => [chosen, rejected]);
@@ -122,7 +122,7 @@ export async function preferenceGradient(
   const results = await inGroups(weighted, signal, (group) =>
     model.tokenPreference(
       group.map(({ prompt, response, ...pair }) => pair),
-      options,
+      { beta, loss, labelSmoothing },
     ),
   );
   const tokens = texts.reduce((sum, text) => sum + lossTokens(text), 0);

@@ -17,7 +17,7 @@ import { inDirectory } from "../support/tiny.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const models = join(root, "test/fixtures/models");
-const python = peersPython(["transformers"], "loading exports of every family with transformers");
+const python = peersPython(["torch", "transformers"], "loading exports of every family with transformers");
 
 test.runIf(python)(
   "transformers loads the export of every family, with the same bits and logits",
@@ -57,7 +57,10 @@ test.runIf(python)(
   },
 );
 
-const withPeft = peersPython(["transformers", "peft"], "loading exported adapters of experts with peft");
+const withPeft = peersPython(
+  ["torch", "transformers", "peft"],
+  "loading exported adapters of experts with peft",
+);
 
 test.runIf(withPeft)(
   "peft loads the adapters of experts, with the logits of the merged model",

@@ -240,7 +240,7 @@ describe("a reward model", () => {
 
 // --- export --------------------------------------------------------------------------------------
 
-const python = peersPython(["transformers"], "loading reward models with transformers");
+const python = peersPython(["torch", "transformers"], "loading reward models with transformers");
 
 /** Loads each directory, scores the texts in one padded batch, and prints the logits. */
 const scores = `

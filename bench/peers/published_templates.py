@@ -21,12 +21,6 @@ def xinference(wheel):
                 yield model["model_name"], model.get("chat_template")
 
 
-def files(members):
-    for name, read in members:
-        if name.endswith(".jinja"):
-            yield Path(name).name, read().decode()
-
-
 def constants(wheel):
     for name in wheel.namelist():
         if not name.endswith("/chat_templates.py"):
@@ -42,8 +36,9 @@ def constants(wheel):
 def templates(path):
     if path.name.endswith(".tar.gz"):
         with tarfile.open(path) as archive:
-            members = ((m.name, lambda m=m: archive.extractfile(m).read()) for m in archive if m.isfile())
-            yield from files(members)
+            for member in archive:
+                if member.isfile() and member.name.endswith(".jinja"):
+                    yield Path(member.name).name, archive.extractfile(member).read().decode()
         return
     with zipfile.ZipFile(path) as wheel:
         if path.name.startswith("xinference"):
@@ -51,7 +46,9 @@ def templates(path):
         elif path.name.startswith("unsloth"):
             yield from constants(wheel)
         else:
-            yield from files((name, lambda name=name: wheel.read(name)) for name in wheel.namelist())
+            for name in wheel.namelist():
+                if name.endswith(".jinja"):
+                    yield Path(name).name, wheel.read(name).decode()
 
 
 def main(folder, out):

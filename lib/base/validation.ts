@@ -66,11 +66,26 @@ export function checkKeys(
   known: readonly string[],
   code: "ERR_CONFIG" | "ERR_VALUE",
 ): void {
-  if (!isObject(value)) throw new NlacError(code, `${where}: needs an object, not ${shown(value)}.`);
+  checkObject(value, where, code);
   for (const key of Object.keys(value)) {
     if (known.includes(key)) continue;
     throw new NlacError(code, `${where} has no ${shown(key)}; it takes ${known.join(", ")}.`);
   }
+}
+
+/** Throws `code` unless `value` is an object that is no array. */
+export function checkObject(
+  value: unknown,
+  where: string,
+  code: "ERR_CONFIG" | "ERR_VALUE" = "ERR_VALUE",
+): void {
+  if (!isObject(value)) throw new NlacError(code, `${where} must be an object; it is ${shown(value)}.`);
+}
+
+/** Throws ERR_VALUE unless `value` is an array or typed array. Its elements are not checked. */
+export function checkNumbers(value: unknown, where: string): asserts value is ArrayLike<number> {
+  if (Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value)) return;
+  throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(value)}.`);
 }
 
 export function isObject(value: unknown): value is Record<string, unknown> {

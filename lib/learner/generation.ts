@@ -13,6 +13,7 @@ import {
   checkInteger,
   checkKeys,
   checkNumber,
+  checkObject,
   checkSeed,
   shown,
 } from "../base/validation.ts";
@@ -24,7 +25,7 @@ import { callNative } from "../native/call-native.ts";
 import { fromNativeTensor } from "../ops/tensor.ts";
 import { completionText } from "../tokens/completion-text.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
-import { checkArray, checkIdList, checkIds, checkObject, type Limits } from "./inputs.ts";
+import { checkArray, checkIdList, checkIds, type Limits } from "./inputs.ts";
 
 export const weightSets = ["online", "target"] as const;
 
@@ -174,7 +175,6 @@ export class Generator {
   #prepare(requests: readonly GenerateRequest[]) {
     checkArray(requests, "requests");
     for (const [i, request] of requests.entries()) {
-      checkObject(request, `requests[${i}]`);
       checkKeys(request, `requests[${i}]`, requestKeys, "ERR_VALUE");
     }
     const shared: SharedParts = { ids: new Map(), grammars: new Map() };

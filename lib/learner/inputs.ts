@@ -4,7 +4,14 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import { checkBoolean, checkKeys, checkNumber, shown } from "../base/validation.ts";
+import {
+  checkBoolean,
+  checkKeys,
+  checkNumber,
+  checkNumbers,
+  checkObject,
+  shown,
+} from "../base/validation.ts";
 import type {
   DistilledText,
   JudgedText,
@@ -239,11 +246,6 @@ function checkLength(length: number, where: string, { maxPositions }: Limits): v
   );
 }
 
-export function checkObject(value: unknown, where: string): void {
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) return;
-  throw new NlacError("ERR_VALUE", `${where} must be an object; it is ${shown(value)}.`);
-}
-
 export function checkArray(value: unknown, where: string): void {
   if (!Array.isArray(value)) {
     throw new NlacError("ERR_VALUE", `${where} must be an array; it is ${shown(value)}.`);
@@ -265,13 +267,11 @@ function checkList(list: unknown, { response, weights }: NativeScoredText, where
 }
 
 function checkOneEach(list: unknown, tokens: number, where: string): asserts list is ArrayLike<number> {
-  if (!Array.isArray(list) && !(ArrayBuffer.isView(list) && "length" in list)) {
-    throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
-  }
-  if ((list as ArrayLike<number>).length === tokens) return;
+  checkNumbers(list, where);
+  if (list.length === tokens) return;
   throw new NlacError(
     "ERR_VALUE",
-    `${where} needs one number for each of ${tokens} response tokens; it has ${(list as ArrayLike<number>).length}.`,
+    `${where} needs one number for each of ${tokens} response tokens; it has ${list.length}.`,
   );
 }
 

@@ -4,7 +4,7 @@ import { NlacError } from "../base/errors.ts";
 import { checkInteger, checkKeys, checkNumber, checkSeed } from "../base/validation.ts";
 import { callNative } from "../native/call-native.ts";
 import { type AdamWOptions, adamWOptionNames, checkAdamWOptions, type StepResult } from "./options.ts";
-import { addonOf, checkTensors, nativesOf, type Tensor } from "./tensor.ts";
+import { addonOf, nativesOf, type Tensor } from "./tensor.ts";
 
 /** Options of `ops.ema`. */
 export interface EmaOptions {
@@ -68,8 +68,8 @@ export function ema(
   checkKeys(options, "ema", ["shadow", "seed", "step"], "ERR_VALUE");
   const seed = checkSeed(options.seed ?? 0, "seed");
   const step = checkSeed(options.step ?? emaCalls, "step");
-  const count = checkTensors(target, "target").length;
-  const targets = nativesOf(target, "target", count);
+  const targets = nativesOf(target, "target");
+  const count = targets.length;
   const onlines = nativesOf(online, "online", count);
   const shadows = options.shadow === undefined ? [] : nativesOf(options.shadow, "shadow", count);
   if (count === 0) return;
@@ -93,10 +93,11 @@ export function adamw(inputs: AdamWInputs): StepResult {
   checkKeys(inputs, "adamw", [...names, ...adamWOptionNames], "ERR_VALUE");
   const { parameters, masters = parameters, step, ema: average } = inputs;
   if (average !== undefined) checkKeys(average, "ema", ["target", "targetRate", "shadow"], "ERR_VALUE");
-  const count = checkTensors(parameters, "parameters").length;
+  const natives = nativesOf(parameters, "parameters");
+  const count = natives.length;
   const native = {
     ...checkAdamWOptions(inputs),
-    parameters: nativesOf(parameters, "parameters", count),
+    parameters: natives,
     masters: nativesOf(masters, "masters", count),
     gradients: nativesOf(inputs.gradients, "gradients", count),
     m: nativesOf(inputs.m, "m", count),

@@ -6,7 +6,15 @@
  */
 
 import { NlacError } from "../base/errors.ts";
-import { checkBoolean, checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/validation.ts";
+import {
+  checkBoolean,
+  checkInteger,
+  checkKeys,
+  checkNumber,
+  checkNumbers,
+  checkSeed,
+  shown,
+} from "../base/validation.ts";
 import type { NativeSampler } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
@@ -254,9 +262,4 @@ function toPriorities(priorities: ArrayLike<number>): Float32Array {
     if (typeof priority === "number") return priority;
     throw new NlacError("ERR_PRIORITY", `priorities[${i}] must be a number; it is ${shown(priority)}.`);
   });
-}
-
-function checkNumbers(list: unknown, where: string): void {
-  if (Array.isArray(list) || (ArrayBuffer.isView(list) && "length" in list)) return;
-  throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
 }

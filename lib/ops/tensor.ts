@@ -117,21 +117,15 @@ export function addonOf(tensor: Tensor): Addon {
   return loadAddon({ device: tensor.device });
 }
 
-/** The native tensors of a list. Throws ERR_SHAPE unless there are `count`. */
-export function nativesOf(list: readonly Tensor[], where: string, count: number): NativeTensor[] {
-  checkTensors(list, where);
-  if (list.length !== count) {
-    throw new NlacError("ERR_SHAPE", `${where} must have ${count} tensors; it has ${list.length}.`);
-  }
-  return list.map(nativeOf);
-}
-
-export function checkTensors(list: unknown, where: string): readonly Tensor[] {
+/** The native tensors of a list. Throws ERR_SHAPE unless there are `count`; default: any number. */
+export function nativesOf(list: readonly Tensor[], where: string, count?: number): NativeTensor[] {
   if (!Array.isArray(list)) {
     throw new NlacError("ERR_VALUE", `${where} must be a list of tensors; it is ${shown(list)}.`);
   }
-  for (const [i, tensor] of list.entries()) checkTensor(tensor, `${where}[${i}]`);
-  return list;
+  if (count !== undefined && list.length !== count) {
+    throw new NlacError("ERR_SHAPE", `${where} must have ${count} tensors; it has ${list.length}.`);
+  }
+  return list.map((tensor, i) => nativeOf(checkTensor(tensor, `${where}[${i}]`)));
 }
 
 export function checkTensor(value: unknown, where: string): Tensor {

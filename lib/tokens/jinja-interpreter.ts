@@ -7,16 +7,20 @@ import { Environment, Interpreter } from "@huggingface/jinja";
 import {
   bracesFormatted,
   capitalized,
+  type Ends,
   type Evaluated,
   escapedHtml,
+  extreme,
   isTrue,
   type JsonOptions,
+  joined,
   percentFormatted,
   pythonEquals,
   pythonInt,
   pythonJson,
-  pythonOrder,
+  pythonSpaces,
   pythonText,
+  strip,
   titled,
   titledWords,
 } from "./jinja-values.ts";
@@ -85,6 +89,26 @@ interface BaseInterpreter {
 }
 const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
 
+/** The package's classes of values, which it does not export. */
+type ValueClass = new (value?: unknown) => Evaluated;
+const plain = new PlainInterpreter(new Environment());
+const classOf = (node: object): ValueClass =>
+  plain.evaluate(node as TemplateNode, new Environment())!.constructor as ValueClass;
+const Text = classOf({ type: "StringLiteral", value: "" });
+const List = classOf({ type: "ArrayLiteral", value: [] });
+const Tuple = classOf({ type: "TupleLiteral", value: [] });
+const Integer = classOf({ type: "IntegerLiteral", value: 0 });
+const Undefined = classOf({ type: "Identifier", value: "unknown" });
+const Truth = classOf({
+  ...{ type: "UnaryExpression", operator: { value: "not" } },
+  argument: { type: "IntegerLiteral", value: 0 },
+});
+
+/** A list of pairs, which the package makes lists. */
+function withTuples(pairs: Evaluated): Evaluated {
+  return new List((pairs.value as Evaluated[]).map(({ value }) => new Tuple(value)));
+}
+
 /** A template that exceeds a limit; it does so for other messages, too. */
 export class TemplateLimitError extends Error {}
 
@@ -119,8 +143,6 @@ const ofCharacters: ReadonlySet<unknown> = new Set([
   ...["first", "last", "min", "max", "join", "list", "select", "reject", "selectattr", "rejectattr"],
 ]);
 
-const ownListFilters: ReadonlySet<unknown> = new Set(["join", "min", "max", "select", "reject"]);
-
 const equalityTests: ReadonlySet<unknown> = new Set(["eq", "equalto", "=="]);
 
 const ownOperators: ReadonlySet<string> = new Set(["==", "!=", "in", "not in", "~", "+", "*", "%"]);
@@ -134,10 +156,6 @@ const testedTypes: ReadonlyMap<unknown, ReadonlySet<string>> = new Map([
   ["number", new Set(["IntegerValue", "FloatValue", "BooleanValue"])],
 ]);
 
-const emptyList = { type: "ArrayLiteral", value: [] } as TemplateNode;
-
-type Ends = "both" | "left" | "right";
-
 /** Methods of texts, and the ends that they strip. */
 const strips: ReadonlyMap<unknown, Ends> = new Map([
   ["strip", "both"],
@@ -145,46 +163,8 @@ const strips: ReadonlyMap<unknown, Ends> = new Map([
   ["rstrip", "right"],
 ]);
 
-/** White space in Python: other than in JavaScript, U+FEFF is none, and some control characters are. */
-const pythonSpaces =
-  "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
-  "\u2028\u2029\u202f\u205f\u3000";
-
-/** Without leading or trailing characters that are among `characters`, as Python's `str.strip`. */
-function strip(text: string, characters: string, ends: Ends): string {
-  const removed = new Set(characters);
-  const kept = Array.from(text);
-  let [start, end] = [0, kept.length];
-  if (ends !== "right") while (start < end && removed.has(kept[start]!)) start++;
-  if (ends !== "left") while (end > start && removed.has(kept[end - 1]!)) end--;
-  return kept.slice(start, end).join("");
-}
-
 function computed(value: Evaluated): ComputedNode {
   return { type: "Computed", computed: value };
-}
-
-/** The items as the filter `join` prints them. */
-function joined(
-  items: readonly Evaluated[],
-  separator: Evaluated | undefined,
-  attribute: Evaluated | undefined,
-): string {
-  const texts = items.map((item) => {
-    if (attribute === undefined) return pythonText(item);
-    const member = item.value instanceof Map ? item.value.get(attribute.value) : undefined;
-    return member === undefined ? "" : pythonText(member as Evaluated);
-  });
-  return texts.join(separator === undefined ? "" : pythonText(separator));
-}
-
-/** The least or largest item, of equal ones the first. Texts compare without case. */
-function extreme(items: readonly Evaluated[], which: "min" | "max"): Evaluated | undefined {
-  return items.reduce<Evaluated | undefined>((best, item) => {
-    if (best === undefined) return item;
-    const order = pythonOrder(item, best);
-    return (which === "min" ? order < 0 : order > 0) ? item : best;
-  }, undefined);
 }
 
 /** A loop that is being evaluated. */
@@ -316,19 +296,19 @@ export class BoundedInterpreter extends PlainInterpreter {
    * lists, but not tuples.
    */
   #itemsOf(value: Evaluated | undefined): Evaluated | undefined {
-    if (value?.type === "UndefinedValue") return this.#list([]);
+    if (value?.type === "UndefinedValue") return new List([]);
     if (value?.type === "StringValue") return this.#characters(value);
     if (!Array.isArray(value?.value)) return value;
     const items = value.value as Evaluated[];
     if (!items.some(({ type }) => type === "TupleValue")) return value;
-    return this.#list(
-      items.map((item) => (item.type === "TupleValue" ? this.#list(item.value as Evaluated[]) : item)),
+    return new List(
+      items.map((item) => (item.type === "TupleValue" ? new List(item.value as Evaluated[]) : item)),
     );
   }
 
   #characters(text: Evaluated): Evaluated {
     this.#spend((text.value as string).length);
-    return this.#list(Array.from(text.value as string, (character) => this.#text(character)));
+    return new List(Array.from(text.value as string, (character) => this.#text(character)));
   }
 
   /** The value of an operation on two values; undefined if the package's is Python's. */
@@ -340,11 +320,11 @@ export class BoundedInterpreter extends PlainInterpreter {
     switch (operator) {
       case "==":
       case "!=":
-        return this.#boolean(pythonEquals(left, right) === (operator === "=="));
+        return new Truth(pythonEquals(left, right) === (operator === "=="));
       case "in":
       case "not in": {
         const found = this.#contains(right, left);
-        if (found !== undefined) return this.#boolean(found === (operator === "in"));
+        if (found !== undefined) return new Truth(found === (operator === "in"));
         break;
       }
       case "~":
@@ -411,7 +391,7 @@ export class BoundedInterpreter extends PlainInterpreter {
         { type: "CallExpression", callee: bound, args } as TemplateNode,
         environment,
       )!;
-      return name === "items" && text.type === "ObjectValue" ? this.#withTuples(result) : result;
+      return name === "items" && text.type === "ObjectValue" ? withTuples(result) : result;
     }
     const [positional, named] = this.evaluateArguments(args, environment);
     const value = text.value as string;
@@ -445,7 +425,7 @@ export class BoundedInterpreter extends PlainInterpreter {
     if (node.computed && property.type !== "SliceExpression") {
       const value = this.evaluate(property, environment)!;
       const isPlace = value.type === "IntegerValue" && (isText || Array.isArray(object.value));
-      if (value.type !== "StringValue" && !isPlace) return this.#undefined();
+      if (value.type !== "StringValue" && !isPlace) return new Undefined();
       key = computed(value);
     }
     const of = (value: Evaluated) =>
@@ -461,16 +441,16 @@ export class BoundedInterpreter extends PlainInterpreter {
   #tested(node: TestNode, environment: unknown): Evaluated {
     const operand = this.evaluate(node.operand, environment)!;
     const types = testedTypes.get(node.test.value);
-    if (types !== undefined) return this.#boolean(types.has(operand.type) !== node.negate);
+    if (types !== undefined) return new Truth(types.has(operand.type) !== node.negate);
     return super.evaluate({ ...node, operand: computed(operand) } as TemplateNode, environment)!;
   }
 
-  /** As Jinja2's filters; the package's for those that are not here. */
+  /** Applies a filter as Jinja2 does. Filters that are not named here are the package's. */
   override applyFilter(operand: Evaluated, filter: FilterNode["filter"], environment: unknown): Evaluated {
     const name = (filter.callee ?? filter).value;
     const args = filter.args ?? [];
     const isEmpty = operand.type === "UndefinedValue" || (selections.has(name) && !isTrue(operand));
-    if (isEmpty && listFilters.has(name)) return this.#ofList(this.#list([]), filter, environment);
+    if (isEmpty && listFilters.has(name)) return this.#ofList(new List([]), filter, environment);
     const given = () => this.evaluateArguments(args, environment);
     switch (name) {
       case "tojson":
@@ -495,8 +475,8 @@ export class BoundedInterpreter extends PlainInterpreter {
       case "int": {
         const [[positional], named] = given();
         const integer = pythonInt(operand);
-        if (integer !== undefined) return this.#integer(integer);
-        return positional ?? named.get("default") ?? this.#integer(0);
+        if (integer !== undefined) return new Integer(integer);
+        return positional ?? named.get("default") ?? new Integer(0);
       }
       case "default":
       case "d": {
@@ -508,9 +488,9 @@ export class BoundedInterpreter extends PlainInterpreter {
       }
       case "dictsort":
       case "items":
-        return this.#withTuples(super.applyFilter(operand, filter, environment));
+        return withTuples(super.applyFilter(operand, filter, environment));
       case "length":
-        if (operand.type === "StringValue") return this.#integer(Array.from(operand.value as string).length);
+        if (operand.type === "StringValue") return new Integer(Array.from(operand.value as string).length);
         break;
     }
     return this.#ofList(operand, filter, environment);
@@ -523,31 +503,31 @@ export class BoundedInterpreter extends PlainInterpreter {
       operand.type === "StringValue" && ofCharacters.has(name) ? this.#characters(operand) : operand;
     if (!Array.isArray(items.value)) return super.applyFilter(operand, filter, environment);
     const values = items.value as Evaluated[];
-    const [positional, named] = ownListFilters.has(name)
-      ? this.evaluateArguments(filter.args ?? [], environment)
-      : [[], new Map<string, Evaluated>()];
+    const given = () => this.evaluateArguments(filter.args ?? [], environment);
     switch (name) {
-      case "join":
+      case "join": {
+        const [positional, named] = given();
         return this.#text(
           joined(values, positional[0] ?? named.get("d"), positional[1] ?? named.get("attribute")),
         );
+      }
       case "first":
       case "last":
-        return values.at(name === "first" ? 0 : -1) ?? this.#undefined();
+        return values.at(name === "first" ? 0 : -1) ?? new Undefined();
       case "min":
       case "max":
-        if (positional.length + named.size > 0) throw new Error(`the filter ${name} takes no arguments here`);
-        return extreme(values, name) ?? this.#undefined();
+        if (filter.args?.length) throw new Error(`the filter ${name} takes no arguments here`);
+        return extreme(values, name) ?? new Undefined();
       case "select":
       case "reject": {
-        const [test, other] = positional;
+        const [[test, other]] = given();
         const holds = (item: Evaluated) =>
           this.#holds(item, test, other, environment) === (name === "select");
-        return this.#list(values.filter(holds));
+        return new List(values.filter(holds));
       }
       case "selectattr":
         return operand.type === "StringValue"
-          ? this.#list([])
+          ? new List([])
           : super.applyFilter(operand, filter, environment);
       case "rejectattr":
         return operand.type === "StringValue" ? items : super.applyFilter(operand, filter, environment);
@@ -597,47 +577,11 @@ export class BoundedInterpreter extends PlainInterpreter {
     };
   }
 
-  // --- values of the package, whose classes it does not export ----------------------------------
-
   /** With `safe`, as the filter of that name returns it. */
   #text(text: string, safe = false): Evaluated {
-    const empty = super.evaluateBlock([], undefined);
-    const made = new (empty.constructor as new (value: string) => Evaluated)(text);
+    const made = new Text(text);
     if (safe) this.#safe.add(made);
     return made;
-  }
-
-  #list(items: Evaluated[]): Evaluated {
-    const list = super.evaluate(emptyList, undefined)!;
-    list.value = items;
-    return list;
-  }
-
-  #integer(value: number): Evaluated {
-    return super.evaluate({ type: "IntegerLiteral", value } as TemplateNode, undefined)!;
-  }
-
-  /** A list of pairs, which the package makes lists. */
-  #withTuples(pairs: Evaluated): Evaluated {
-    const tuple = (pair: Evaluated) => {
-      const made = super.evaluate({ type: "TupleLiteral", value: [] } as TemplateNode, undefined)!;
-      made.value = pair.value;
-      return made;
-    };
-    return this.#list((pairs.value as Evaluated[]).map(tuple));
-  }
-
-  #boolean(value: boolean): Evaluated {
-    const argument = computed(this.#integer(value ? 0 : 1));
-    return super.evaluate(
-      { type: "UnaryExpression", operator: { value: "not" }, argument } as TemplateNode,
-      undefined,
-    )!;
-  }
-
-  #undefined(): Evaluated {
-    const test = computed(this.#boolean(false));
-    return super.evaluate({ type: "SelectExpression", lhs: test, test } as TemplateNode, undefined)!;
   }
 
   /** A part of a text that is being made. A format can print a long value many times. */

@@ -80,9 +80,6 @@ export function isTrue({ type, value }: Evaluated): boolean {
   return Array.isArray(value) ? value.length > 0 : Boolean(value);
 }
 
-/** The values of a format: by place and by name. */
-export type FormatValues = readonly [positional: readonly Evaluated[], named: ReadonlyMap<string, Evaluated>];
-
 /** Below 0 if `a` comes first: numbers by value, texts without case. Throws for other values. */
 export function pythonOrder(a: Evaluated, b: Evaluated): number {
   if (numbers.has(a.type) && numbers.has(b.type)) return Number(a.value) - Number(b.value);
@@ -96,8 +93,52 @@ export function pythonInt({ type, value }: Evaluated): number | undefined {
   if (numbers.has(type)) return Math.trunc(Number(value)) + 0;
   if (type !== "StringValue") return undefined;
   const text = (value as string).trim().replaceAll(/(?<=\d)_(?=\d)/g, "");
-  return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Math.trunc(Number(text)) + 0 : undefined;
+  return /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Math.trunc(Number(text)) + 0 : undefined;
 }
+
+/** Which ends of a text are stripped. */
+export type Ends = "both" | "left" | "right";
+
+/** White space in Python: other than in JavaScript, U+FEFF is none, and some control characters are. */
+export const pythonSpaces =
+  "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
+  "\u2028\u2029\u202f\u205f\u3000";
+
+/** Without leading or trailing characters that are among `characters`, as Python's `str.strip`. */
+export function strip(text: string, characters: string, ends: Ends): string {
+  const removed = new Set(characters);
+  const kept = Array.from(text);
+  let [start, end] = [0, kept.length];
+  if (ends !== "right") while (start < end && removed.has(kept[start]!)) start++;
+  if (ends !== "left") while (end > start && removed.has(kept[end - 1]!)) end--;
+  return kept.slice(start, end).join("");
+}
+
+/** The items as the filter `join` prints them. */
+export function joined(
+  items: readonly Evaluated[],
+  separator: Evaluated | undefined,
+  attribute: Evaluated | undefined,
+): string {
+  const texts = items.map((item) => {
+    if (attribute === undefined) return pythonText(item);
+    const member = item.value instanceof Map ? item.value.get(attribute.value) : undefined;
+    return member === undefined ? "" : pythonText(member as Evaluated);
+  });
+  return texts.join(separator === undefined ? "" : pythonText(separator));
+}
+
+/** The least or largest item, of equal ones the first. Texts compare without case. */
+export function extreme(items: readonly Evaluated[], which: "min" | "max"): Evaluated | undefined {
+  return items.reduce<Evaluated | undefined>((best, item) => {
+    if (best === undefined) return item;
+    const order = pythonOrder(item, best);
+    return (which === "min" ? order < 0 : order > 0) ? item : best;
+  }, undefined);
+}
+
+/** The values of a format: by place and by name. */
+export type FormatValues = readonly [positional: readonly Evaluated[], named: ReadonlyMap<string, Evaluated>];
 
 /** As Python's `format % values`, for the conversions s, r, d, i and f. `printed` is told each text. */
 export function percentFormatted(
@@ -143,18 +184,13 @@ export function bracesFormatted(
 
 /** As Python's `markupsafe.escape`. */
 export function escapedHtml(text: string): string {
-  return text.replace(/[&<>'"]/g, (character) => `&${escapes.get(character)};`);
+  return text
+    .replaceAll("&", "&amp;")
+    .replaceAll("<", "&lt;")
+    .replaceAll(">", "&gt;")
+    .replaceAll("'", "&#39;")
+    .replaceAll('"', "&#34;");
 }
-
-const escapes: ReadonlyMap<string, string> = new Map([
-  ...([
-    ["&", "amp"],
-    ["<", "lt"],
-    [">", "gt"],
-    ["'", "#39"],
-    ['"', "#34"],
-  ] as const),
-]);
 
 /** As Python's `str.capitalize`. */
 export function capitalized(text: string): string {

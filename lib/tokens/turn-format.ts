@@ -62,7 +62,7 @@ export class TurnFormat {
   answer(before: Before, text: string, place: "history" | "generated"): number[] {
     const { tokenizer, template } = this;
     const { opened } = this.#answerForm(before);
-    const lead = this.lead(before, place);
+    const lead = this.#lead(before, place);
     const isReasoning =
       template.reasoning !== undefined || lead.some((piece) => piece.text.includes(thinkClose));
     const pieces = answerPieces(text, lead, { opened, isReasoning });
@@ -71,7 +71,7 @@ export class TurnFormat {
   }
 
   /** What the model writes before an answer. Where reasoning is dropped, `opening` has it. */
-  lead(before: Before, place: "history" | "generated"): readonly TextPiece[] {
+  #lead(before: Before, place: "history" | "generated"): readonly TextPiece[] {
     const form = this.#answerForm(before);
     if (this.template.reasoning === undefined) return form[place];
     return place === "generated" && form.opened ? form.generated : [];
@@ -80,7 +80,7 @@ export class TurnFormat {
   /** The ids that end a reasoning that the prompt has opened, before calls. */
   endOfReasoning(before: Before, place: "history" | "generated"): number[] {
     if (!this.#answerForm(before).opened) return [];
-    return this.tokenizer.encodeTemplate(this.lead(before, place), { continues: true });
+    return this.tokenizer.encodeTemplate(this.#lead(before, place), { continues: true });
   }
 
   #answerForm(before: Before): AnswerForm {

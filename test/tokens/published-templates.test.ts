@@ -7,6 +7,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
@@ -139,6 +140,42 @@ function tokenizerOf(source: string): Tokenizer {
   return new Tokenizer({ ...parts, config: variables });
 }
 
+/** What `read` returns, or undefined if the template cannot be read or refuses. */
+function unlessRefused<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    expect(error).toMatchObject({ code: "ERR_TOKENIZER" });
+    return undefined;
+  }
+}
+
+/**
+ * For how many templates `holds`, for which it does not, and how many refuse with an error of this
+ * code. Templates for which it is undefined, or that cannot be read, do not count.
+ */
+function outcomes(
+  code: string | RegExp,
+  holds: (template: ChatTemplate, source: string) => boolean | undefined,
+): { same: number; different: string[]; refused: number } {
+  let [same, refused] = [0, 0];
+  const different: string[] = [];
+  for (const [name, source] of Object.entries(templates)) {
+    const template = unlessRefused(() => new ChatTemplate(source, { variables }));
+    if (template === undefined) continue;
+    try {
+      const held = holds(template, source);
+      if (held === true) same++;
+      else if (held === false) different.push(name);
+    } catch (error) {
+      if (!(error instanceof NlacError)) throw error;
+      expect(error.code, name).toMatch(code);
+      refused++;
+    }
+  }
+  return { same, different, refused };
+}
+
 /** Templates that render other text for a short conversation than for a longer one. */
 const changing = ["llama_cpp_python/CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja"];
 
@@ -179,93 +216,54 @@ describe.skipIf(names.length === 0)("published chat templates", () => {
 
   it("are those of a growing conversation", () => {
     const messages = [question, model("Fine"), other];
-    const outcomes = { same: 0, refused: 0 };
-    const different: string[] = [];
-    for (const [name, source] of Object.entries(templates)) {
-      let template: ChatTemplate;
-      let whole: string;
-      try {
-        template = new ChatTemplate(source, { variables });
-        whole = template.render(messages, { addGenerationPrompt: true });
-      } catch {
-        continue;
-      }
+    const { same, different, refused } = outcomes("ERR_TOKENIZER", (template, source) => {
+      const whole = unlessRefused(() => template.render(messages, { addGenerationPrompt: true }));
+      if (whole === undefined) return undefined;
       const tokenizer = tokenizerOf(source);
-      try {
-        const grown = Conversation.start(tokenizer, template, [question])
-          .appendAssistantText("Fine")
-          .append(other);
-        const text = tokenizer.decode(grown.prompt(), { continues: true });
-        if (text === whole) outcomes.same++;
-        else different.push(name);
-      } catch (error) {
-        if (!(error instanceof NlacError)) throw error;
-        expect(error.code, name).toBe("ERR_TOKENIZER");
-        outcomes.refused++;
-      }
-    }
+      const grown = Conversation.start(tokenizer, template, [question])
+        .appendAssistantText("Fine")
+        .append(other);
+      return tokenizer.decode(grown.prompt(), { continues: true }) === whole;
+    });
     expect(different).toEqual(changing);
-    expect(outcomes.same).toBeGreaterThan(190);
-    expect(outcomes.refused).toBeLessThan(20);
+    expect(same).toBeGreaterThan(190);
+    expect(refused).toBeLessThan(20);
   }, 300_000);
 
+  const inText = '{"city": "Oslo", "days": 2}';
+
   it("are those of written calls", () => {
-    const outcomes = { same: 0, refused: 0 };
-    const different: string[] = [];
-    for (const [name, source] of Object.entries(templates)) {
-      let called: string;
-      let template: ChatTemplate;
-      try {
-        template = new ChatTemplate(source, { variables });
-        called = new TemplateRenderer(source, variables).render([question, model("", plainCall)], { tools });
-      } catch {
-        continue;
-      }
+    const { same, different, refused } = outcomes("ERR_CONFIG", (template, source) => {
+      const renderer = new TemplateRenderer(source, variables);
+      const called = unlessRefused(() => renderer.render([question, model("", plainCall)], { tools })) ?? "";
       const shows =
         called.lastIndexOf("look_up") > called.lastIndexOf(question.content) && called.includes("Oslo");
-      if (!template.readsTools || !shows) continue;
-      try {
-        const start = Conversation.start(tokenizerOf(source), template, [question], { tools });
-        const { text } = start.writeCall({ name: "look_up", arguments: '{"city": "Oslo", "days": 2}' });
-        if (called.includes(text)) outcomes.same++;
-        else different.push(name);
-      } catch (error) {
-        if (!(error instanceof NlacError)) throw error;
-        expect(error.code, name).toBe("ERR_CONFIG");
-        outcomes.refused++;
-      }
-    }
+      if (!template.readsTools || !shows) return undefined;
+      const start = Conversation.start(tokenizerOf(source), template, [question], { tools });
+      return called.includes(start.writeCall({ name: "look_up", arguments: inText }).text);
+    });
     expect(different).toEqual(otherCalls);
-    expect(outcomes.same).toBeGreaterThan(100);
-    expect(outcomes.refused).toBeLessThan(15);
+    expect(same).toBeGreaterThan(100);
+    expect(refused).toBeLessThan(15);
   }, 300_000);
 
   it("are read again as calls, or refused when an episode starts", () => {
-    const outcomes = { read: 0, refused: 0 };
     const tool = { name: "look_up", arguments: { city: "Oslo", days: 2 } };
-    const action = { text: '{"name": "look_up", "arguments": {"city": "Oslo", "days": 2}}', tool };
-    for (const [name, source] of Object.entries(templates)) {
+    const action = { text: `{"name": "look_up", "arguments": ${inText}}`, tool };
+    const { same, different } = outcomes(/ERR_CONFIG|ERR_TOKENIZER/, (template, source) => {
       const tokenizer = tokenizerOf(source);
       const policy = {
         endOfTurn: tokenizer.idOf(variables.eos_token)!,
         conversation: (messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }) =>
-          Conversation.start(tokenizer, new ChatTemplate(source, { variables }), messages, options),
+          Conversation.start(tokenizer, template, messages, options),
       };
-      try {
-        const conversation = policyConversation(policy, { messages: [question], tools }, "call");
-        const ids = turnTokens(policy, conversation, action, "call").slice(0, -1);
-        const [text] = completionText(tokenizer, ids).split("</think>").slice(-1);
-        expect(parseAction(text!.trimStart(), "call", tools), name).toMatchObject({
-          ok: true,
-          action: { tool },
-        });
-        outcomes.read++;
-      } catch (error) {
-        if (!(error instanceof NlacError)) throw error;
-        expect(["ERR_CONFIG", "ERR_TOKENIZER"], name).toContain(error.code);
-        outcomes.refused++;
-      }
-    }
-    expect(outcomes.read).toBeGreaterThan(60);
+      const conversation = policyConversation(policy, { messages: [question], tools }, "call");
+      const ids = turnTokens(policy, conversation, action, "call").slice(0, -1);
+      const [text] = completionText(tokenizer, ids).split("</think>").slice(-1);
+      const parsed = parseAction(text!.trimStart(), "call", tools);
+      return parsed.ok && isDeepStrictEqual({ ...parsed.action.tool }, tool);
+    });
+    expect(different).toEqual([]);
+    expect(same).toBeGreaterThan(60);
   }, 300_000);
 });
